@@ -1,0 +1,1 @@
+"""Networks as values: models by name, their traced graph, and what they cost."""
