@@ -17,7 +17,7 @@ _HOME = {  # public name -> the module it lives in
     "InputError": "splinecut.errors",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.errors import InputError as InputError
