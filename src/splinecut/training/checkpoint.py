@@ -1,0 +1,142 @@
+"""Checkpoints that survive a kill: safetensors for the numbers, JSON for the rest, both written by rename.
+
+A checkpoint is two files, `<step>.safetensors` and `<step>.json`. The JSON is written last and holds the SHA-256
+of the tensors: without it, or when the hash differs, the checkpoint does not count and the one before it does.
+Nothing here can run code from a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from splinecut.errors import SplinecutError
+from splinecut.files import write_atomically, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SCHEMA = 1
+KEPT = 2  # the newest may be hit by a failing disk; the one before it is the way back
+_TENSOR = "__tensor__"
+
+
+class CheckpointDamaged(SplinecutError):
+    """A checkpoint cannot be read whole."""
+
+
+class CheckpointWarning(UserWarning):
+    """A damaged checkpoint was passed over."""
+
+
+def save(folder: str | Path, position: int, state: dict[str, Any]) -> Path:
+    """Writes `state` as the checkpoint of `position` (a step count) and removes all but the newest two.
+
+    state: nested dicts (string keys), lists, numbers, strings, None and tensors.
+    """
+    from safetensors.torch import save as to_bytes
+
+    folder = Path(folder)
+    tensors: dict[str, Tensor] = {}
+    body = pack(state, tensors)
+    stem = folder / f"{position:012d}"
+    data = to_bytes(tensors)
+    write_atomically(stem.with_suffix(".safetensors"), lambda file: file.write_bytes(data))
+    digest = hashlib.sha256(data).hexdigest()
+    written = write_json(stem.with_suffix(".json"), {"schema": SCHEMA, "sha256": digest, "state": body})
+    for old in _positions(folder)[KEPT:]:
+        _remove(folder, old)
+    return written
+
+
+def load_newest(folder: str | Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
+    """The state of the newest readable checkpoint in `folder`, None where there is none; says which were damaged.
+
+    The caller must be the only one at work in `folder`: what a killed process left half written is removed.
+    """
+    folder = Path(folder)
+    for leftover in folder.glob(".*.partial*"):
+        leftover.unlink(missing_ok=True)
+    for position in _positions(folder):
+        try:
+            return load(folder / f"{position:012d}")
+        except CheckpointDamaged as error:
+            (say or _warn)(f"{error}; going back to the one before it")
+            _remove(folder, position)
+    return None
+
+
+def load(stem: str | Path) -> dict[str, Any]:
+    """The state in the checkpoint `<stem>.json` + `<stem>.safetensors`."""
+    from safetensors.torch import load as from_bytes
+
+    stem = Path(stem)
+    try:
+        header = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+        data = stem.with_suffix(".safetensors").read_bytes()
+        schema, digest, body = header["schema"], header["sha256"], header["state"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointDamaged(f"checkpoint {stem.name} cannot be read ({type(error).__name__})") from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise CheckpointDamaged(f"checkpoint {stem.name} is truncated or altered")
+    if schema != SCHEMA:
+        raise SplinecutError(
+            f"checkpoint {stem.name} has schema {schema}, expected {SCHEMA}; "
+            "finish this run with the version of splinecut that began it"
+        )
+    state: dict[str, Any] = unpack(body, from_bytes(data))
+    return state
+
+
+def clear(folder: str | Path) -> None:
+    """Removes every checkpoint in `folder`: a finished run does not need them."""
+    for position in _positions(Path(folder)):
+        _remove(Path(folder), position)
+
+
+def pack(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+    """`value` with each tensor moved into `tensors` and a reference left in its place."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        # A copy of its own: safetensors refuses memory shared by two names (tied parameters).
+        tensors[path] = value.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: path}
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"keys of a checkpoint are strings, got {key!r} at {path or 'the top'}")
+        return {key: pack(inner, tensors, f"{path}/{key}" if path else key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(inner, tensors, f"{path}/{i}") for i, inner in enumerate(value)]
+    return value
+
+
+def unpack(body: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of `pack`; tuples come back as lists."""
+    if isinstance(body, dict):
+        if body.keys() == {_TENSOR}:
+            return tensors[body[_TENSOR]]
+        return {key: unpack(inner, tensors) for key, inner in body.items()}
+    if isinstance(body, list):
+        return [unpack(inner, tensors) for inner in body]
+    return body
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CheckpointWarning, stacklevel=3)
+
+
+def _positions(folder: Path) -> list[int]:
+    """Steps that have a checkpoint, newest first."""
+    return sorted((int(f.stem) for f in folder.glob("*.json") if f.stem.isdigit()), reverse=True)
+
+
+def _remove(folder: Path, position: int) -> None:
+    # The JSON goes first: without it the tensors do not count as a checkpoint.
+    for suffix in (".json", ".safetensors"):
+        (folder / f"{position:012d}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,58 @@
+"""How well a network does on a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from splinecut.training.devices import ALONE, Processes
+
+if TYPE_CHECKING:
+    from splinecut.training.data import Split
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """How well a network does on a split. `accuracy` and `top5` are shares of the images, None for regression."""
+
+    loss: float
+    accuracy: float | None
+    top5: float | None
+    images: int
+
+
+def criterion(task: str, label_smoothing: float = 0.0) -> nn.Module:
+    """Cross-entropy for classification, mean squared error for regression."""
+    return nn.CrossEntropyLoss(label_smoothing=label_smoothing) if task == "classification" else nn.MSELoss()
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    split: Split,
+    task: str = "classification",
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+    processes: Processes = ALONE,
+) -> Metrics:
+    """Loss and accuracies of `model` on `split`, in eval mode, without augmentation; the mode is put back."""
+    was_training = model.training
+    model.eval()
+    measure = criterion(task)
+    dtype = next(model.parameters()).dtype
+    sums = torch.zeros(3, dtype=torch.float64)
+    for x, y in split.batches(batch_size, train=False, device=device, rank=processes.rank, world=processes.world):
+        outputs = model(x.to(dtype))
+        sums[0] += measure(outputs, y.to(dtype) if task == "regression" else y).item() * len(y)
+        if task == "classification":
+            best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == y[:, None]
+            sums[1] += best[:, 0].sum().item()
+            sums[2] += best.sum().item()
+    model.train(was_training)
+    loss, top1, top5 = (processes.sum(sums) / len(split)).tolist()
+    if task != "classification":
+        return Metrics(loss, None, None, len(split))
+    return Metrics(loss, top1, top5, len(split))

@@ -1,0 +1,88 @@
+"""Who spent which FLOPs, seconds and joules: every forward and backward is charged to a named phase.
+
+Two totals stand side by side. `paper` is what the paper counts: 3 x forward FLOPs x images for training passes
+(a backward costs two forwards), nothing for validating, probing, scoring or searching. `full` is all that was
+executed, by the same rule of three. Multiply and add count as two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+TRAIN = 3  # forwards' worth of FLOPs in one forward and backward pass
+FORWARD = 1
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one phase has cost so far. `flops` and `paper_flops` are exact integers; `joules` is None if unmeasured."""
+
+    flops: int = 0
+    paper_flops: int = 0
+    images: int = 0
+    seconds: float = 0.0
+    joules: float | None = None
+
+    def __add__(self, other: Charge) -> Charge:
+        joules = None if self.joules is None and other.joules is None else (self.joules or 0) + (other.joules or 0)
+        return Charge(
+            self.flops + other.flops,
+            self.paper_flops + other.paper_flops,
+            self.images + other.images,
+            self.seconds + other.seconds,
+            joules,
+        )
+
+
+@dataclass
+class Ledger:
+    """An account book: phase name -> Charge, in order of first use."""
+
+    phases: dict[str, Charge] = field(default_factory=dict)
+
+    def charge(
+        self,
+        phase: str,
+        forward_flops: int,
+        images: int,
+        passes: int = TRAIN,
+        in_paper: bool | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        """Charges `images` passes of `passes` x `forward_flops` (one image's forward) to `phase`.
+
+        `in_paper` says whether the paper would count them; unless told, it counts training passes only.
+        """
+        counted = passes == TRAIN if in_paper is None else in_paper
+        flops = passes * forward_flops * images
+        self._add(phase, Charge(flops, flops if counted else 0, images, seconds))
+
+    def spend(self, phase: str, seconds: float = 0.0, joules: float | None = None) -> None:
+        """Adds time and measured energy to `phase`."""
+        self._add(phase, Charge(seconds=seconds, joules=joules))
+
+    def _add(self, phase: str, charge: Charge) -> None:
+        self.phases[phase] = self.phases.get(phase, Charge()) + charge
+
+    @property
+    def total(self) -> Charge:
+        """All phases added up; `.flops` is the `full` total, `.paper_flops` the `paper` one."""
+        return sum(self.phases.values(), Charge())
+
+    def __iter__(self) -> Iterator[tuple[str, Charge]]:
+        return iter(self.phases.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for a record or a checkpoint."""
+        return {name: asdict(charge) for name, charge in self.phases.items()}
+
+    @classmethod
+    def from_dict(cls, phases: Mapping[str, Mapping[str, Any]]) -> Ledger:
+        """The ledger that `to_dict` wrote."""
+        return cls({name: Charge(**charge) for name, charge in phases.items()})
+
+    def without_time(self) -> dict[str, Any]:
+        """What must be equal between two runs of the same work: everything but seconds and joules."""
+        return {name: asdict(replace(c, seconds=0.0, joules=None)) for name, c in self.phases.items()}

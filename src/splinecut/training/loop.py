@@ -1,0 +1,299 @@
+"""The training loop: epochs of steps, hooks at each, an exact way to stop anywhere and go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from splinecut.errors import InputError, SplinecutError
+from splinecut.networks.cost import forward_flops
+from splinecut.training import checkpoint
+from splinecut.training.devices import ALONE, Processes
+from splinecut.training.evaluate import Metrics, criterion, evaluate
+from splinecut.training.hooks import Hook, Moment, hooks_state, restore_hooks
+from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.optimizers import optimizer_state, restore_optimizer
+
+if TYPE_CHECKING:
+    from splinecut.training.data import DataSet
+    from splinecut.training.plan import Plan
+
+NAN_CHECK = 25  # steps between looks at the loss on an accelerator, where each look waits for the device
+
+
+class Diverged(SplinecutError):
+    """The loss is no longer a finite number."""
+
+
+def train(
+    model: nn.Module,
+    data: DataSet,
+    plan: Plan,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    ledger: Ledger | None = None,
+    phase: str = "train",
+    hooks: Sequence[Hook] = (),
+    checkpoints: str | Path | None = None,
+    processes: Processes = ALONE,
+    say: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Trains `model` in place and returns its history, one row an epoch.
+
+    With `checkpoints` (a folder) it goes on from the newest one there, exactly: data order and augmentation are
+    functions of (seed, epoch, batch), all else is in the checkpoint. Every pass is charged to `ledger` under `phase`.
+    The global random state is used for dropout and put back afterwards.
+    """
+    device = torch.device(device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed + processes.rank)
+        training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
+        training.resume(say)
+        return training.run()
+
+
+class _Training:
+    """The moving parts of one call of `train`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: DataSet,
+        plan: Plan,
+        seed: int,
+        device: torch.device,
+        ledger: Ledger,
+        phase: str,
+        hooks: Sequence[Hook],
+        checkpoints: str | Path | None,
+        processes: Processes,
+    ) -> None:
+        _check_batches(len(data.train), plan.batch_size, processes.world)
+        self.data, self.plan, self.seed, self.device = data, plan, seed, device
+        self.hooks, self.processes = hooks, processes
+        self.checkpoints = Path(checkpoints) if checkpoints else None
+        self.dtype = {"float32": torch.float32, "float64": torch.float64}[plan.precision]
+        model.to(device, self.dtype)
+        if plan.channels_last and device.type != "mps":
+            # Four-dimensional weights only; others keep their layout.
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimizer = plan.optimizer.build(p for p in model.parameters() if p.requires_grad)
+        self.criterion = criterion(data.task, plan.label_smoothing)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self._half() == torch.float16)
+        steps = -(-len(data.train) // plan.batch_size)
+        flops = forward_flops(model, data.input_shape)
+        self.moment = Moment(model, self.optimizer, plan, phase, steps, ledger, flops)
+        self.net = processes.share(model, device)
+        self._start_epoch()
+        self.clock = time.perf_counter()
+        self.saved_at = self.clock
+
+    def run(self) -> list[dict[str, Any]]:
+        moment = self.moment
+        for hook in self.hooks:
+            hook.start(moment)
+        stopped = bool(moment.history and moment.history[-1].get("stopped"))
+        while moment.epoch < self.plan.epochs and not stopped:
+            self._epoch()
+            stopped = self._close_epoch()
+            self._save()
+        for hook in self.hooks:
+            hook.end(moment)
+        return moment.history
+
+    def _epoch(self) -> None:
+        self.net.train()
+        moment, plan = self.moment, self.plan
+        batches = self.data.train.batches(
+            plan.batch_size,
+            train=True,
+            augment=plan.augment,
+            seed=self.seed,
+            epoch=moment.epoch,
+            skip=moment.step - moment.epoch * moment.steps_per_epoch,
+            device=self.device,
+            rank=self.processes.rank,
+            world=self.processes.world,
+            channels_last=plan.channels_last,
+        )
+        for x, y in batches:
+            self._step(x.to(self.dtype), y)
+            if time.perf_counter() - self.saved_at > 60 * plan.checkpoint_minutes and self.processes.world == 1:
+                self._save()
+
+    def _step(self, x: Tensor, y: Tensor) -> None:
+        moment, plan = self.moment, self.plan
+        rate = plan.optimizer.lr * plan.schedule.factor(moment.step, plan.epochs, moment.steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        moment.learning_rate, moment.batch = rate, (x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._autocast():
+            outputs = self.net(x)
+            loss = self.criterion(outputs, y if self.data.task == "classification" else y.to(self.dtype))
+        for hook in self.hooks:
+            loss = hook.loss(moment, outputs, y, loss)
+        moment.last_loss = loss.detach()
+        self._count(outputs.detach(), y, moment.last_loss)
+        n = self._global_batch()
+        # Each process sees its share of the batch; this makes the average of their gradients the gradient of the whole.
+        weight = len(y) * self.processes.world / n
+        self.scaler.scale(loss if weight == 1 else loss * weight).backward()
+        self.scaler.unscale_(self.optimizer)
+        for hook in self.hooks:
+            hook.after_backward(moment)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        moment.step += 1
+        moment.ledger.charge(moment.phase, moment.forward_flops, n)
+        for hook in self.hooks:
+            hook.after_step(moment)
+
+    def _count(self, outputs: Tensor, y: Tensor, loss: Tensor) -> None:
+        self.loss_sum += loss.double() * len(y) if self.device.type != "mps" else loss * len(y)
+        if self.data.task == "classification":
+            self.correct += (outputs.argmax(1) == y).sum()
+        self.seen += len(y)
+        if self.device.type == "cpu" or self.moment.step % NAN_CHECK == 0:
+            self._refuse_nan(self.loss_sum)
+
+    def _close_epoch(self) -> bool:
+        """Validates, writes the epoch's row, asks the hooks; True when one of them stops training."""
+        moment = self.moment
+        moment.epoch += 1
+        sums = torch.stack([self.loss_sum.cpu().double(), self.correct.cpu().double(), torch.tensor(float(self.seen))])
+        loss, correct, seen = self.processes.sum(sums.double()).tolist()
+        self._refuse_nan(torch.tensor(loss))
+        row: dict[str, Any] = {
+            "epoch": moment.epoch,
+            "step": moment.step,
+            "learning_rate": moment.learning_rate,
+            "train_loss": loss / seen,
+            "train_accuracy": correct / seen if self.data.task == "classification" else None,
+        }
+        if len(self.data.validation):
+            metrics = self._validate()
+            row |= {"validation_loss": metrics.loss, "validation_accuracy": metrics.accuracy}
+        moment.history.append(row)
+        self._start_epoch()
+        stops = [hook.after_epoch(moment) for hook in self.hooks]
+        row["stopped"] = any(stops)
+        return row["stopped"]
+
+    def _validate(self) -> Metrics:
+        moment = self.moment
+        self._spend_time()
+        metrics = evaluate(
+            moment.model, self.data.validation, self.data.task, device=self.device, processes=self.processes
+        )
+        self._refuse_nan(torch.tensor(metrics.loss))
+        moment.ledger.charge(f"{moment.phase}: validate", moment.forward_flops, metrics.images, FORWARD)
+        self._spend_time(f"{moment.phase}: validate")
+        return metrics
+
+    def _start_epoch(self) -> None:
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        self.loss_sum = torch.zeros((), dtype=kind, device=self.device)
+        self.correct = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.seen = 0
+
+    def _save(self) -> None:
+        """Writes a checkpoint, if there is a place for it: the first process does, with the random state of all."""
+        self._spend_time()
+        self.saved_at = time.perf_counter()
+        if self.checkpoints is None:
+            return
+        random = self.processes.gather(torch.get_rng_state())
+        cuda = self.processes.gather(torch.cuda.get_rng_state()) if self.device.type == "cuda" else []
+        if self.processes.is_first:
+            moment = self.moment
+            self._refuse_nan(self.loss_sum)
+            state = {
+                "weights": moment.model.state_dict(),
+                "optimizer": optimizer_state(self.optimizer),
+                "scaler": self.scaler.state_dict(),
+                "random": random,
+                "random_cuda": cuda,
+                "epoch": moment.epoch,
+                "step": moment.step,
+                "history": moment.history,
+                "sums": {"loss": self.loss_sum, "correct": self.correct, "seen": self.seen},
+                "ledger": moment.ledger.to_dict(),
+                "hooks": hooks_state(self.hooks),
+                "data": self.data.hash,
+            }
+            checkpoint.save(self.checkpoints, moment.step, state)
+        self.processes.wait()
+
+    def resume(self, say: Callable[[str], None] | None) -> None:
+        """Takes up the newest checkpoint, where there is one."""
+        state = checkpoint.load_newest(self.checkpoints, say) if self.checkpoints else None
+        if state is None:
+            return
+        if state["data"] != self.data.hash:
+            raise InputError(
+                f"the data set {self.data.name!r} has changed since this run began; "
+                "bring back the old one, or start anew in another --out folder"
+            )
+        moment = self.moment
+        moment.model.load_state_dict(state["weights"])
+        restore_optimizer(self.optimizer, state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"][self.processes.rank])
+        if state["random_cuda"]:
+            torch.cuda.set_rng_state(state["random_cuda"][self.processes.rank])
+        moment.epoch, moment.step, moment.history = state["epoch"], state["step"], state["history"]
+        sums = state["sums"]
+        self.loss_sum, self.correct = sums["loss"].to(self.device), sums["correct"].to(self.device)
+        self.seen = sums["seen"]
+        moment.ledger.phases = Ledger.from_dict(state["ledger"]).phases
+        restore_hooks(self.hooks, state["hooks"])
+        if say:
+            say(f"resuming {moment.phase} at epoch {moment.epoch}, step {moment.step}")
+
+    def _spend_time(self, phase: str | None = None) -> None:
+        """Charges the time since the last call to `phase`."""
+        now = time.perf_counter()
+        self.moment.ledger.spend(phase or self.moment.phase, seconds=now - self.clock)
+        self.clock = now
+
+    def _global_batch(self) -> int:
+        """Images in this step's batch, over all processes."""
+        within = self.moment.step % self.moment.steps_per_epoch
+        return min(self.plan.batch_size, len(self.data.train) - within * self.plan.batch_size)
+
+    def _half(self) -> torch.dtype | None:
+        """The half-precision type to train in, None for full precision."""
+        if self.device.type != "cuda" or not self.plan.amp or self.dtype == torch.float64:
+            return None
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+    def _autocast(self) -> Any:
+        half = self._half()
+        return torch.autocast(self.device.type, dtype=half) if half else nullcontext()
+
+    def _refuse_nan(self, loss: Tensor) -> None:
+        if torch.isfinite(loss):
+            return
+        moment = self.moment
+        kept = f"; the last checkpoint in {self.checkpoints} is good" if self.checkpoints else ""
+        raise Diverged(
+            f"the loss of {moment.phase!r} is {float(loss)} at step {moment.step} (epoch {moment.epoch + 1}); "
+            f"lower the learning rate (now {moment.learning_rate:g}) or check the inputs{kept}"
+        )
+
+
+def _check_batches(images: int, batch_size: int, world: int) -> None:
+    last = images % batch_size or batch_size
+    if world > 1 and min(batch_size, last) < world:
+        raise InputError(
+            f"the last batch has {last} of {images} images, fewer than the {world} processes; "
+            f"change batch_size (now {batch_size})"
+        )
