@@ -80,7 +80,14 @@ def test_distance_of_hard_codes_is_the_share_of_differing_bits() -> None:
     a, b = torch.tensor([0.0, 1.0, 1.0, 0.0]), torch.tensor([0.0, 1.0, 0.0, 1.0])
     assert soft_distance(a, b) == 0.5
     assert soft_distance(a, a) == 0.0
-    assert soft_distance(torch.full((3,), 0.5), torch.full((3,), 0.5)) == 0.5
+    assert soft_distance(torch.full((3,), 0.5), torch.full((3,), 0.5)) == 0.0
+
+
+def test_distance_is_the_share_that_differs_under_common_noise() -> None:
+    disturbance = torch.logit(torch.rand(400_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    a, b = torch.tensor(-0.4), torch.tensor(1.1)
+    share = float(((a + disturbance > 0) != (b + disturbance > 0)).double().mean())
+    assert abs(share - soft_distance(soft_code(a), soft_code(b))) < 4e-3
 
 
 @pytest.mark.parametrize("beta", [0.0, -1.0, math.nan])

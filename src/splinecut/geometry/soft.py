@@ -78,11 +78,12 @@ def first_argmax(values: Float[Tensor, "... pieces"]) -> Tensor:
 
 
 def soft_distance(a: Float[Tensor, " *shape"], b: Float[Tensor, " *shape"]) -> float:
-    """The expected share of differing bits when the codes a and b are drawn independently: mean of a(1-b) + b(1-a).
+    """The expected share of units that differ between two soft codes when the same noise disturbs both: mean |a - b|.
 
-    For hard codes this is the Hamming share. It is not 0 for equal soft codes: an undecided unit differs from itself.
+    With a common disturbance e the bits u_a + e > 0 and u_b + e > 0 differ with probability exactly |q_a - q_b|. It
+    is a metric, zero only for equal codes, and for hard codes it is the Hamming share.
     """
-    return float((a * (1 - b) + b * (1 - a)).mean())
+    return float((a - b).abs().mean())
 
 
 def beta_for(margin: float, tolerance: float = 1e-6) -> float:
