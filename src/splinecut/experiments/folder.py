@@ -1,0 +1,86 @@
+"""A run folder: held by one process at a time, and telling what it was asked to do and by which versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from splinecut.errors import SplinecutError
+from splinecut.experiments.spec import SCHEMA, Experiment
+from splinecut.files import WriteError, write_json, write_text
+
+PACKAGES = ("splinecut", "torch", "numpy", "scipy", "scikit-learn", "safetensors", "datasets")
+
+
+class RunLocked(SplinecutError):
+    """Another process is at work in the run folder."""
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[Path]:
+    """Holds `folder` (made if missing) for this process; the lock goes with the process, however it ends."""
+    import fcntl
+
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise WriteError(f"cannot write in {folder}: {error.strerror}; choose another --out folder") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 64, 0).decode(errors="replace").strip()
+            raise RunLocked(
+                f"run folder {folder} is in use by process {holder or '?'}; wait for it, or choose another --out folder"
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield folder
+    finally:
+        os.close(handle)
+
+
+def describe(folder: Path, experiment: Experiment) -> None:
+    """Writes what this run is: `recipe.toml` to read and run again, `spec.json` with schema, versions and commit."""
+    write_text(folder / "recipe.toml", experiment.to_toml())
+    facts = {
+        "schema": SCHEMA,
+        "digest": experiment.digest,
+        "versions": versions(),
+        "commit": commit(),
+        "spec": experiment.model_dump(mode="json"),
+    }
+    write_json(folder / "spec.json", facts)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide a result, and of Python."""
+    import platform
+
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the source tree that splinecut runs from; None when it runs from an installed package."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # A wheel inside somebody else's repository would report theirs: only a source tree has this file.
+    is_ours = (here.parents[2] / "constraints.txt").is_file()
+    return answer.stdout.strip() or None if answer.returncode == 0 and is_ours else None

@@ -1,0 +1,182 @@
+"""An experiment as a typed value: read from TOML, overridden by `a.b=c`, named by its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from splinecut.errors import InputError, unknown
+from splinecut.training.plan import Frozen, Plan
+
+SCHEMA = 1
+
+
+def _named(value: Any) -> Any:
+    """`model = "vgg16"` is short for a table that only gives the name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Model(Frozen):
+    """Which network. Further keys (`preset`, `hidden`, ...) go to its factory, which refuses those it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+    width: Annotated[float, Field(gt=0, le=16)] = 1.0
+    activation: str = "relu"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys beyond the three that every network has."""
+        return dict(self.model_extra or {})
+
+
+class Data(Frozen):
+    """Which data set, and how much of it. `validation` is the share of the training images held out for decisions."""
+
+    name: str
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    train_size: Annotated[int, Field(ge=1)] | None = None  # a stratified sample of the training images
+    image_size: Annotated[int, Field(ge=1)] | None = None  # folders of photographs: the side they are cropped to
+
+
+class Experiment(Frozen):
+    """Everything that decides the outcome of a run."""
+
+    name: str = "experiment"
+    description: str = ""
+    seed: Annotated[int, Field(ge=0)] = 0
+    model: Annotated[Model, BeforeValidator(_named)]
+    data: Annotated[Data, BeforeValidator(_named)]
+    training: Plan = Plan()
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name what was asked for.
+
+        Taken over what differs from the defaults, so that a new key with a default does not orphan old results;
+        name and description do not count.
+        """
+        asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
+        text = json.dumps({"schema": SCHEMA, **asked}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def folder(self) -> str:
+        """The run folder's name: a readable name, then the digest."""
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.")[:60] or "experiment"
+        return f"{slug}-{self.digest}"
+
+    def to_toml(self) -> str:
+        """The whole resolved experiment as a recipe that gives the same one again."""
+        return _toml(self.model_dump(mode="json", exclude_none=True))
+
+    @classmethod
+    def from_dict(cls, recipe: dict[str, Any]) -> Experiment:
+        """The experiment that a recipe's tables describe."""
+        try:
+            return cls.model_validate(recipe)
+        except ValidationError as error:
+            raise _explained(error) from None
+
+
+def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file (or in a recipe that ships with splinecut, by name), with `a.b=c` overrides."""
+    path = find(recipe)
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read recipe {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"recipe {path} is not TOML: {error}") from None
+    tables.setdefault("name", path.stem)
+    for override in overrides:
+        _set(tables, override)
+    return Experiment.from_dict(tables)
+
+
+def recipes_folder() -> Path:
+    """Where the recipes that ship with splinecut are: inside the package, or beside its source."""
+    package = Path(__file__).parent.parent
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parent.parent / "recipes"
+
+
+def recipes() -> dict[str, Path]:
+    """Name -> file of each recipe that ships with splinecut."""
+    return {file.stem: file for file in sorted(recipes_folder().glob("*.toml"))}
+
+
+def find(recipe: str | Path) -> Path:
+    """The file of `recipe`: a path, or the name of one that ships with splinecut."""
+    path = Path(recipe)
+    if path.is_file():
+        return path
+    known = recipes()
+    if path.stem in known and path.parent in (Path(), Path("recipes")):
+        return known[path.stem]
+    raise unknown("recipe", str(recipe), known, "or give the path of a TOML file")
+
+
+def _set(tables: dict[str, Any], override: str) -> None:
+    """Writes one `a.b=c` into the tables; `c` is read as TOML, and as plain text where it is none."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"expected key=value, got {override!r}; for example --set training.epochs=3")
+    try:
+        value = tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.strip().split(".")
+    for parent in parents:
+        inner = tables.get(parent, {})
+        tables[parent] = inner = {"name": inner} if isinstance(inner, str) else inner
+        if not isinstance(inner, dict):
+            raise InputError(f"cannot set {key!r}: {parent!r} is a value, not a table")
+        tables = inner
+    tables[last] = value
+
+
+def _explained(error: ValidationError) -> InputError:
+    """One line for the first thing wrong: where, what was expected, what came."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        return unknown("key", ".".join(where), _keys(where[:-1]))
+    if first["type"] == "missing":
+        return InputError(f"the recipe does not say {'.'.join(where)!r}; add it")
+    expected = first["msg"].removeprefix("Input should be ").replace("'", "")
+    return InputError(f"{'.'.join(where)} should be {expected}, got {first['input']!r}")
+
+
+def _keys(table: list[str]) -> list[str]:
+    """The keys that may stand in `table`, with its name in front."""
+    kind: Any = Experiment
+    for part in table:
+        kind = kind.model_fields[part].annotation
+    assert issubclass(kind, BaseModel)
+    return [".".join([*table, field]) for field in kind.model_fields]
+
+
+def _toml(tables: dict[str, Any], path: str = "") -> str:
+    """TOML text of nested dicts: values first, then tables."""
+    lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            name = f"{path}.{key}" if path else key
+            lines += ["", f"[{name}]", _toml(value, name).rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml_value(v) for v in value)}]"
+    # JSON's strings, numbers and booleans are TOML's too, but for one control character that JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

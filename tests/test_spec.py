@@ -1,0 +1,118 @@
+"""A recipe becomes a typed experiment, or one line that says what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splinecut.errors import InputError
+from splinecut.experiments import spec
+from splinecut.experiments.spec import Experiment
+
+SMALLEST: dict[str, Any] = {"model": "mlp", "data": "x-shape"}
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_name_alone_is_short_for_its_table() -> None:
+    short = Experiment.from_dict(SMALLEST)
+    long = Experiment.from_dict({"model": {"name": "mlp"}, "data": {"name": "x-shape"}})
+    assert short == long
+
+
+def test_overrides_are_typed_and_reach_inside_shorthands(tmp_path: Path) -> None:
+    path = write(tmp_path, 'model = "mlp"\ndata = "x-shape"\n')
+    overrides = ["model.width=0.5", "training.schedule.name=cosine", "training.epochs=3", "model.hidden=[4, 4]"]
+    experiment = spec.load(path, overrides)
+    assert experiment.model.width == 0.5
+    assert experiment.model.options == {"hidden": [4, 4]}
+    assert experiment.training.schedule.name == "cosine"
+    assert experiment.training.epochs == 3
+    assert experiment.name == "recipe"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainin": {}}, "unknown key 'trainin'; did you mean 'training'?"),
+        ({"training": {"epoch": 3}}, "unknown key 'training.epoch'; did you mean 'training.epochs'?"),
+        ({"training": {"optimizer": {"l_r": 1}}}, "did you mean 'training.optimizer.lr'?"),
+        ({"training": {"epochs": -1}}, "training.epochs should be greater than or equal to 0, got -1"),
+        (
+            {"training": {"optimizer": {"name": "sdg"}}},
+            "training.optimizer.name should be sgd, adam, adagrad or rmsprop",
+        ),
+        ({"model": {"name": "mlp", "width": 0}}, "model.width should be greater than 0, got 0"),
+        ({"data": {"name": "digits", "validation": 1.5}}, "data.validation should be less than 1, got 1.5"),
+        ({"model": {}}, "the recipe does not say 'model.name'"),
+    ],
+)
+def test_a_bad_recipe_is_one_line_that_names_the_key(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Experiment.from_dict({**SMALLEST, **change})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["epochs", "=3", "seed.x=3"])
+def test_an_override_that_cannot_be_is_refused(tmp_path: Path, override: str) -> None:
+    path = write(tmp_path, 'seed = 1\nmodel = "mlp"\ndata = "x-shape"\n')
+    with pytest.raises(InputError):
+        spec.load(path, [override])
+
+
+def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"recipe .*recipe.toml is not TOML"):
+        spec.load(write(tmp_path, "model = = 3"))
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'demo-digits'"):
+        spec.load("demo-digit")
+
+
+def test_the_digest_ignores_names_and_spelled_out_defaults_and_nothing_else() -> None:
+    base = Experiment.from_dict(SMALLEST)
+    same = Experiment.from_dict({**SMALLEST, "name": "other", "training": {"batch_size": 256}})
+    assert base.digest == same.digest
+    for change in ({"seed": 1}, {"training": {"epochs": 1}}, {"model": {"name": "mlp", "hidden": [3]}}):
+        assert Experiment.from_dict({**SMALLEST, **change}).digest != base.digest
+
+
+def test_a_folder_name_is_safe_whatever_the_experiment_is_called() -> None:
+    folder = Experiment.from_dict({**SMALLEST, "name": "../<script>/x y"}).folder
+    assert "/" not in folder and "<" not in folder and not folder.startswith(".")
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(
+    name=st.text(max_size=20),
+    seed=st.integers(0, 2**40),
+    rate=st.floats(1e-9, 1e3),
+    milestones=st.lists(st.floats(0.01, 100), max_size=3),
+)
+def test_an_experiment_written_as_toml_reads_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, name: str, seed: int, rate: float, milestones: list[float]
+) -> None:
+    training = {"optimizer": {"lr": rate}, "schedule": {"milestones": milestones}}
+    experiment = Experiment.from_dict(
+        {"name": name, "seed": seed, "model": {"name": "mlp", "hidden": [3, 4]}, "data": "digits", "training": training}
+    )
+    path = tmp_path_factory.mktemp("toml") / "r.toml"
+    path.write_text(experiment.to_toml(), encoding="utf-8")
+    assert spec.load(path) == experiment
+    assert spec.load(path).digest == experiment.digest
+
+
+def test_every_recipe_that_ships_can_be_read() -> None:
+    assert spec.recipes()
+    for path in spec.recipes().values():
+        assert spec.load(path).description, f"{path.name} has no description"
