@@ -1,0 +1,137 @@
+"""The table of models, and `build`, which makes one of them or a user's own from a name."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from splinecut.errors import InputError, unknown
+from splinecut.networks.models.activations import activation_named
+from splinecut.networks.models.alexnet import alexnet
+from splinecut.networks.models.convnet import convnet
+from splinecut.networks.models.mlp import mlp
+from splinecut.networks.models.preresnet import preresnet
+from splinecut.networks.models.resnet import resnet18, resnet50
+from splinecut.networks.models.vgg import vgg16
+
+Factory = Callable[..., nn.Module]
+
+MODELS: dict[str, Factory] = {
+    "mlp": mlp,
+    "convnet": convnet,
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+    "preresnet101": preresnet,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
+
+
+def build(
+    name: str,
+    classes: int | None = None,
+    in_channels: int | None = None,
+    width: float = 1.0,
+    activation: str = "relu",
+    *,
+    slope: float = 0.01,
+    image_size: int | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> nn.Module:
+    """The model called `name`: one of MODELS, any `preresnet<9n+2>`, or a user's own `package.module:factory`.
+
+    Left out, `classes` and `in_channels` are the model's own (10 and 3; mlp 2 and 2; convnet 10 and 1), and so is
+    `image_size`, the side of the images it takes. `width` multiplies every channel count, `slope` is leaky_relu's.
+    With a `seed` the weights depend on nothing else and the global random state is left alone; without one they
+    are drawn from it. The other `options` are the model's own: `hidden` (mlp), `preset`, `filters`, `kernels`,
+    `strides`, `paddings` (convnet). The model's `input_shape` says what it takes.
+
+    A user's factory gets those of the arguments above that it names (`activation` as a string), and all options.
+    """
+    asked = {"classes": classes, "in_channels": in_channels, "image_size": image_size}
+    given: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    for key, value in given.items():
+        if value < 1:
+            raise InputError(f"{key} must be at least 1, got {value}")
+    if not 0 < width <= 64:
+        raise InputError(f"width must be in (0, 64], got {width}; 1.0 is the model as published")
+    make_activation = activation_named(activation, slope)
+    if ":" in name:
+        factory = _own_factory(name)
+        arguments = _accepted(factory, {**given, "width": width, "activation": activation, "slope": slope})
+    else:
+        factory = _factory(name)
+        arguments = {**given, "width": width, "activation": make_activation}
+    for option in options.keys() - _accepted(factory, options).keys():
+        raise unknown(f"option of {name}", option, inspect.signature(factory).parameters)
+    with _random_state(seed):
+        model = factory(**arguments, **options)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{name} must return a torch.nn.Module, got {type(model).__name__}; return the model itself")
+    return model
+
+
+def describe(name: str) -> str:
+    """One line on the model of that name in MODELS."""
+    return (inspect.getdoc(MODELS[name]) or "").splitlines()[0]
+
+
+def check_input(model: nn.Module, shape: tuple[int, ...]) -> None:
+    """Raises InputError where `model` does not take inputs of `shape`, (channels, height, width) or (features,).
+
+    A model without an `input_shape` of its own is tried on a tensor that has a shape but no data.
+    """
+    takes = getattr(model, "input_shape", None)
+    if takes is None:
+        from splinecut.networks.cost import cost
+
+        cost(model, shape)
+    elif tuple(takes) != tuple(shape):
+        remedy = f"build it with in_channels={shape[0]}" + (f", image_size={shape[-1]}" if len(shape) > 1 else "")
+        raise InputError(f"{type(model).__name__} takes inputs of shape {tuple(takes)}, got {tuple(shape)}; {remedy}")
+
+
+def _factory(name: str) -> Factory:
+    if name in MODELS:
+        return MODELS[name]
+    if depth := re.fullmatch(r"preresnet(\d+)", name):
+        return partial(preresnet, depth=int(depth[1]))
+    raise unknown("model", name, MODELS, remedy="or preresnet<9n+2>, or your own package.module:factory")
+
+
+def _own_factory(name: str) -> Factory:
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"cannot import {module_name!r} of model {name!r}: {error}; put it on PYTHONPATH") from error
+    if not callable(factory := getattr(module, attribute, None)):
+        known = [found for found in vars(module) if callable(getattr(module, found))]
+        raise unknown(f"factory in module {module_name!r}", attribute, known)
+    return factory
+
+
+def _accepted(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of `arguments` that `factory` has a parameter for; all of them where it takes `**keywords`."""
+    taken = inspect.signature(factory).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    return {name: value for name, value in arguments.items() if takes_all or name in taken}
+
+
+@contextlib.contextmanager
+def _random_state(seed: int | None) -> Iterator[None]:
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
