@@ -136,6 +136,13 @@ def test_models_fit_other_image_sizes_when_built_for_them() -> None:
         assert model(torch.zeros(2, 1, size, size)).shape == (2, 4)
 
 
+def test_an_input_shape_stands_for_channels_and_image_size() -> None:
+    assert build("vgg16", width=0.1, input_shape=(1, 64, 64)).input_shape == (1, 64, 64)
+    assert build("mlp", input_shape=(5,)).input_shape == (5,)
+    with pytest.raises(InputError, match="got \\(3, 32, 30\\)"):
+        build("vgg16", input_shape=(3, 32, 30))
+
+
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [

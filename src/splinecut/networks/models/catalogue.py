@@ -44,19 +44,23 @@ def build(
     *,
     slope: float = 0.01,
     image_size: int | None = None,
+    input_shape: tuple[int, ...] | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
     """The model called `name`: one of MODELS, any `preresnet<9n+2>`, or a user's own `package.module:factory`.
 
     Left out, `classes` and `in_channels` are the model's own (10 and 3; mlp 2 and 2; convnet 10 and 1), and so is
-    `image_size`, the side of the images it takes. `width` multiplies every channel count, `slope` is leaky_relu's.
+    `image_size`, the side of the images it takes; `input_shape`, (channels, height, width) or (features,), says both.
+    `width` multiplies every channel count, `slope` is leaky_relu's.
     With a `seed` the weights depend on nothing else and the global random state is left alone; without one they
     are drawn from it. The other `options` are the model's own: `hidden` (mlp), `preset`, `filters`, `kernels`,
     `strides`, `paddings` (convnet). The model's `input_shape` says what it takes.
 
     A user's factory gets those of the arguments above that it names (`activation` as a string), and all options.
     """
+    if input_shape is not None:
+        in_channels, image_size = _channels_and_side(input_shape)
     asked = {"classes": classes, "in_channels": in_channels, "image_size": image_size}
     given: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     for key, value in given.items():
@@ -67,7 +71,8 @@ def build(
     make_activation = activation_named(activation, slope)
     if ":" in name:
         factory = _own_factory(name)
-        arguments = _accepted(factory, {**given, "width": width, "activation": activation, "slope": slope})
+        known = {**given, "input_shape": input_shape, "width": width, "activation": activation, "slope": slope}
+        arguments = _accepted(factory, known)
     else:
         factory = _factory(name)
         arguments = {**given, "width": width, "activation": make_activation}
@@ -98,6 +103,15 @@ def check_input(model: nn.Module, shape: tuple[int, ...]) -> None:
     elif tuple(takes) != tuple(shape):
         remedy = f"build it with in_channels={shape[0]}" + (f", image_size={shape[-1]}" if len(shape) > 1 else "")
         raise InputError(f"{type(model).__name__} takes inputs of shape {tuple(takes)}, got {tuple(shape)}; {remedy}")
+
+
+def _channels_and_side(input_shape: tuple[int, ...]) -> tuple[int, int | None]:
+    channels, *sides = input_shape
+    if len(sides) not in (0, 2) or len(set(sides)) > 1:
+        raise InputError(
+            f"input_shape must be (features,) or (channels, side, side), got {input_shape}; crop to squares"
+        )
+    return channels, sides[0] if sides else None
 
 
 def _factory(name: str) -> Factory:
