@@ -1,0 +1,1 @@
+"""When to prune, what to prune, and the tickets between."""
