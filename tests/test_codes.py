@@ -21,8 +21,12 @@ from splinecut.geometry.codes import (
     over_bits,
     pack,
     sample_units,
+    soft_codes,
+    soft_distance,
     standard_error,
 )
+from splinecut.geometry.line import pieces_along
+from splinecut.geometry.soft import gaussian
 from splinecut.networks.trace import trace
 
 FOLDING = (nn.ReLU, nn.LeakyReLU, nn.PReLU)
@@ -160,3 +164,36 @@ def test_codes_of_different_layers_or_samples_are_refused() -> None:
         a.bits("frist")
     with pytest.raises(InputError, match="per_layer must be at least 2"):
         sample_units([4], 1)
+
+
+# Smooth activations: codes can be read, exact geometry refuses.
+
+
+@pytest.mark.parametrize(("activation", "options"), [(nn.SiLU, {}), (nn.GELU, {"noise": gaussian})])
+def test_soft_codes_times_inputs_are_what_the_smooth_network_computes(activation, options) -> None:
+    net = networks_small.mlp(activation).double().eval()
+    x = networks_small.inputs("relu", 9)
+    shares = soft_codes(trace(net, x, smooth=True), x, **options).shares
+    u = net[0](x)
+    assert torch.allclose(shares[0] * u, net[1](u), rtol=0, atol=1e-12)
+    v = net[2](net[1](u))
+    assert torch.allclose(shares[1] * v, net[3](v), rtol=0, atol=1e-12)
+
+
+def test_soft_codes_tend_to_the_hard_ones_and_so_do_distances() -> None:
+    x = networks_small.inputs("relu", 9)
+    torch.manual_seed(0)
+    graphs = [trace(networks_small.mlp(nn.GELU).double().eval(), x, smooth=True) for _ in range(2)]
+    for graph in graphs:
+        hard = codes(graph, x).bits()
+        assert torch.cat(soft_codes(graph, x, beta=np.inf).shares, dim=1).numpy().astype(bool).tolist() == hard.tolist()
+    near = soft_distance(*(soft_codes(graph, x, beta=1e9) for graph in graphs))
+    assert near == pytest.approx(distance(*(codes(graph, x) for graph in graphs)), abs=1e-6)
+    assert 0 < soft_distance(*(soft_codes(graph, x) for graph in graphs)) < near
+
+
+def test_exact_geometry_refuses_a_graph_traced_for_codes() -> None:
+    x = networks_small.inputs("relu", 2)
+    graph = trace(networks_small.mlp(nn.GELU).double().eval(), x, smooth=True)
+    with pytest.raises(InputError, match=r"gelu in layer 1 is smooth.*soft codes"):
+        pieces_along(graph, *x)

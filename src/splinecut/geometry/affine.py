@@ -30,6 +30,7 @@ def local_affine(
         raise InputError(
             f"x must be one input of shape {graph.input_shape}, got {tuple(x.shape)}; leave out the batch axis"
         )
+    refuse_smooth(graph)
     frozen = freeze(graph, x)
     n_outputs = frozen[frozen.output].size
     zeros = torch.zeros(n_outputs, *graph.input_shape, dtype=torch.float64, requires_grad=True)
@@ -50,6 +51,16 @@ def freeze(graph: Graph, x: Float[Tensor, " *input"]) -> Graph:
         replace(node, role="affine", apply=frozen[node.name]) if node.name in frozen else node for node in graph.nodes
     )
     return replace(double, nodes=nodes)
+
+
+def refuse_smooth(graph: Graph) -> None:
+    """Raises where a graph that was traced for codes alone is asked for exact geometry."""
+    smooth = next((node for node in graph.nodes if node.role == "smooth"), None)
+    if smooth is not None:
+        raise InputError(
+            f"{smooth.op} in layer {smooth.path or '(network)'} is smooth, so the network has no exact pieces; "
+            "soft codes (splinecut.geometry.codes) describe it"
+        )
 
 
 def _freeze(node: Node, parameters: Parameters, inputs: list[Tensor]) -> Step:

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from splinecut.errors import InputError, unknown
+from splinecut.geometry import soft
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.sides import is_on
 
@@ -86,6 +87,32 @@ def codes(
     return Codes(tuple(layer.name for layer in layers), tuple(sizes), held, packed)
 
 
+@dataclass(frozen=True)
+class SoftCodes:
+    """For every unit the probability that it is on, layer by layer; see `geometry.soft`."""
+
+    layers: tuple[str, ...]
+    shares: tuple[Float[Tensor, " samples units"], ...]
+
+
+@torch.no_grad()
+def soft_codes(
+    graph: Graph, x: Float[Tensor, " samples *input"], beta: float = 1.0, noise: soft.Noise = soft.logistic
+) -> SoftCodes:
+    """The soft codes of the samples x: SiLU's own at beta = 1, GELU's with gaussian noise, hard ones at beta = inf."""
+    layers = tuple(layer.name for layer in graph.layers if layer.bits)
+    inputs = folding_inputs(graph, _like_parameters(graph, x))
+    return SoftCodes(layers, tuple(soft.soft_code(u - kink, beta, noise).flatten(1) for kink, u in inputs))
+
+
+def soft_distance(a: SoftCodes, b: SoftCodes) -> float:
+    """The expected share of differing bits under common noise, unweighted mean over layers; `distance` if hard."""
+    if a.layers != b.layers or [s.shape for s in a.shares] != [s.shape for s in b.shares]:
+        raise InputError("soft codes must come from the same layers and samples; use one architecture and one probe")
+    shares = [soft.soft_distance(x, y) for x, y in zip(a.shares, b.shares, strict=True)]
+    return sum(shares) / max(len(shares), 1)
+
+
 def folding_inputs(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[float, Tensor]]:
     """(kink, input) of every folding layer that has bits, in order, while the network runs; nothing is kept."""
     kinks: dict[str, list[float]] = {}
@@ -104,12 +131,16 @@ def folding_inputs(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterato
 
 @torch.no_grad()
 def _packed(graph: Graph, x: Tensor, held: Sequence[np.ndarray]) -> list[UInt8[np.ndarray, " samples bytes"]]:
-    like = next((p for p in graph.parameters.values() if p.is_floating_point()), x)
-    tables = (is_on(u, kink).flatten(1) for kink, u in folding_inputs(graph, x.to(like.device, like.dtype)))
+    tables = (is_on(u, kink).flatten(1) for kink, u in folding_inputs(graph, _like_parameters(graph, x)))
     return [
         np.packbits((on if len(units) == on.shape[1] else on[:, units]).cpu().numpy(), axis=1)
         for on, units in zip(tables, held, strict=True)
     ]
+
+
+def _like_parameters(graph: Graph, x: Tensor) -> Tensor:
+    like = next((p for p in graph.parameters.values() if p.is_floating_point()), x)
+    return x.to(like.device, like.dtype)
 
 
 def pack(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from splinecut.errors import InputError
 
-Role = Literal["input", "affine", "fold", "max"]
+Role = Literal["input", "affine", "fold", "max", "smooth"]
 Parameters = Mapping[str, Tensor]
 Step = Callable[..., Tensor]
 
@@ -31,6 +31,8 @@ class Node:
     role "fold":   `apply` acts on each unit alone and is affine between its `kinks`.
     role "max":    each row of `windows` lists positions in the flattened inputs (C order, inputs one after the
                    other, -1 = padding); unit w of the value is the largest of them.
+    role "smooth": anything else, run as it is. A smooth activation has the kink of the relu it softens, so that
+                   codes can be read; exact geometry refuses such a graph.
     """
 
     name: str
@@ -153,10 +155,10 @@ class Graph:
 def _layers(nodes: Iterable[Node]) -> Iterable[Layer]:
     taken: dict[str, int] = {}
     for node in nodes:
-        kinks = node.kinks if node.role == "fold" else (0.0,) if node.role == "max" else ()
+        kinks = (0.0,) if node.role == "max" else node.kinks
         for kink in kinks:
             name = node.path or node.name
             name = f"{name}>{kink:g}" if len(kinks) > 1 else name
             taken[name] = taken.get(name, 0) + 1
             name = name if taken[name] == 1 else f"{name}#{taken[name]}"
-            yield Layer(name, node.name, kink, node.shape, node.size if node.role == "fold" else 0)
+            yield Layer(name, node.name, kink, node.shape, 0 if node.role == "max" else node.size)

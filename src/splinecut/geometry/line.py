@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splinecut.errors import InputError
+from splinecut.geometry.affine import refuse_smooth
 from splinecut.geometry.graph import Graph, Node
 
 Progress = Callable[[float], object]
@@ -283,6 +284,7 @@ def _row_limit(graph: Graph, chunk_bytes: int) -> int:
 
 
 def _check(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> None:
+    refuse_smooth(graph)
     for name, end in (("a", a), ("b", b)):
         if tuple(end.shape) != graph.input_shape:
             raise InputError(

@@ -81,6 +81,16 @@ class Max:
     role: ClassVar[Role] = "max"
 
 
+@dataclass(frozen=True)
+class Smooth:
+    """Neither affine nor piecewise affine; an activation has a kink where the relu it softens has one."""
+
+    op: str
+    apply: Step
+    kinks: tuple[float, ...]
+    role: ClassVar[Role] = "smooth"
+
+
 class Unsupported(Exception):
     """Why an operation is refused."""
 
@@ -99,6 +109,15 @@ def read(call: Call, shapes: Mapping[str, Shape]) -> Affine | Fold | Max:
         raise Unsupported("it is smooth, so it has no cuts; soft codes (splinecut.geometry.soft) describe it")
     known = {name.replace("1d", "").replace("2d", "").replace("3d", "") for name in (*_AFFINE, *_FOLDS, *_MAXIMA)}
     raise Unsupported(f"supported are {', '.join(sorted(name for name in known if name[0] != '_'))}")
+
+
+def read_loosely(call: Call, shapes: Mapping[str, Shape]) -> Affine | Fold | Max | Smooth:
+    """As `read`, but what it refuses is run as called: enough to see codes, not enough for exact geometry."""
+    try:
+        return read(call, shapes)
+    except Unsupported:
+        name = call.name.rstrip("_")
+        return Smooth(name, _called(call, first=True), (0.0,) if name in _SOFT_RELUS else ())
 
 
 def piece_bounds(call: Call, length: int) -> tuple[tuple[int, int], ...]:
@@ -346,6 +365,9 @@ _SMOOTH = frozenset(
         *("silu", "softmax", "softplus", "softsign", "sqrt", "square", "tanh"),
     }
 )
+
+
+_SOFT_RELUS = frozenset({"celu", "elu", "gelu", "hardswish", "mish", "selu", "silu", "softplus", "tanh"})
 
 
 def _limits(arguments: Mapping[str, Any], low: str, high: str) -> list[float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from torch import Tensor, fx, nn
 from splinecut.errors import InputError
 from splinecut.geometry.graph import Graph, Node
 from splinecut.networks import operations
-from splinecut.networks.operations import Affine, Call, Data, Fold, Max, Slot
+from splinecut.networks.operations import Affine, Call, Data, Fold, Max, Slot, Smooth
 
+_Reader = Callable[[Call, Mapping[str, tuple[int, ...]]], Affine | Fold | Max | Smooth]
 _BATCH = 5  # of the example that is traced: a size that hardly equals a feature count by accident
 
 
@@ -26,15 +28,16 @@ class TraceError(InputError):
     """The network cannot be read as a piecewise-affine graph; the message names the operation and its layer."""
 
 
-def trace(model: nn.Module, example: Tensor, dtype: torch.dtype = torch.float64) -> Graph:
+def trace(model: nn.Module, example: Tensor, dtype: torch.dtype = torch.float64, smooth: bool = False) -> Graph:
     """The graph of `model`, which must be in eval mode, take one tensor and return one.
 
     example: (batch, *input); only its shape is used. The graph runs on batches of any size.
+    smooth:  let pass what is not piecewise affine, for activation codes of networks with GELU and its kin.
     """
     _refuse_training(model)
     batch = _example(model, example)
     program = _export(model, batch)
-    graph = _Builder(program, dtype).build()
+    graph = _Builder(program, dtype, operations.read_loosely if smooth else operations.read).build()
     _check(model, graph, batch)
     return graph
 
@@ -109,9 +112,10 @@ _SYMBOL = object()  # a value that is a size, not a tensor: never part of the gr
 class _Builder:
     """Walks the exported program once; `known` maps its nodes to ours, to constants, or to parameter keys."""
 
-    def __init__(self, program: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, dtype: torch.dtype, read: _Reader) -> None:
         self.program = program
         self.dtype = dtype
+        self.read = read
         self.parameters: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.known: dict[fx.Node, Any] = {}
@@ -219,7 +223,7 @@ class _Builder:
         inputs = call.inputs() if inputs is None else inputs
         shapes = {name: next(n.shape for n in self.nodes if n.name == name) for name in inputs}
         try:
-            made = operations.read(call, shapes)
+            made = self.read(call, shapes)
         except operations.Unsupported as reason:
             raise TraceError(f"{self._place(node)} is not supported: {reason}") from None
         self.nodes.append(_node(call, made, inputs))
@@ -250,7 +254,7 @@ def _unused(*_: Any) -> Tensor:
     raise AssertionError("the input is given, not computed")
 
 
-def _node(call: Call, made: Affine | Fold | Max, inputs: tuple[str, ...]) -> Node:
+def _node(call: Call, made: Affine | Fold | Max | Smooth, inputs: tuple[str, ...]) -> Node:
     lists = {key: value for key, value in call.arguments.items() if isinstance(value, (list, tuple))}
     leaves = [(f"{key}.{i}", item) for key, items in lists.items() for i, item in enumerate(items)]
     leaves += call.arguments.items()
@@ -266,6 +270,6 @@ def _node(call: Call, made: Affine | Fold | Max, inputs: tuple[str, ...]) -> Nod
         path=call.path,
         parameters={key: value.key for key, value in leaves if isinstance(value, Slot)},
         attributes={key: value for key, value in call.arguments.items() if key not in holds_tensor},
-        kinks=made.kinks if isinstance(made, Fold) else (),
+        kinks=made.kinks if isinstance(made, (Fold, Smooth)) else (),
         windows=made.windows if isinstance(made, Max) else None,
     )
