@@ -13,15 +13,27 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module it lives in
-    "SplinecutError": "splinecut.errors",
+    "Codes": "splinecut.geometry.codes",
     "InputError": "splinecut.errors",
+    "Pieces": "splinecut.geometry.line",
+    "SplinecutError": "splinecut.errors",
+    "codes": "splinecut.api",
+    "distance": "splinecut.geometry.codes",
+    "local_affine": "splinecut.api",
+    "pieces_along": "splinecut.api",
 }
 
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # what type checkers and editors see
+    from splinecut.api import codes as codes
+    from splinecut.api import local_affine as local_affine
+    from splinecut.api import pieces_along as pieces_along
     from splinecut.errors import InputError as InputError
     from splinecut.errors import SplinecutError as SplinecutError
+    from splinecut.geometry.codes import Codes as Codes
+    from splinecut.geometry.codes import distance as distance
+    from splinecut.geometry.line import Pieces as Pieces
 
 
 def __getattr__(name: str) -> Any:
