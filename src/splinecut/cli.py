@@ -30,6 +30,23 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=3")]
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from splinecut import __version__
+
+        print(f"splinecut {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
 @app.command()
 def demo(out: Out = Path("runs"), device: Device = "auto") -> None:
     """Train a small ConvNet on handwritten digits and show what it costs."""
@@ -71,9 +88,9 @@ def _listing(kind: str) -> list[tuple[str, ...]]:
 
         return [(name, spec.load(path).description) for name, path in spec.recipes().items()]
     if kind == "models":
-        from splinecut.networks.models import MODELS
+        from splinecut.networks.models import MODELS, describe
 
-        return list(MODELS.items())
+        return [(name, describe(name)) for name in MODELS]
     if kind == "data":
         from splinecut.training.data import DATA
 

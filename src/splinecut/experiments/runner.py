@@ -147,17 +147,18 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
 
 def build_model(experiment: Experiment, dataset: DataSet) -> nn.Module:
     """The untrained network an experiment names, fitted to its data; the same for the same seed."""
-    asked = experiment.model
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(experiment.seed)
-        return models.build(
-            asked.name,
-            classes=dataset.outputs,
-            input_shape=dataset.input_shape,
-            width=asked.width,
-            activation=asked.activation,
-            **asked.options,
-        )
+    asked, shape = experiment.model, dataset.input_shape
+    model = models.build(
+        asked.name,
+        classes=dataset.outputs,
+        input_shape=shape,
+        width=asked.width,
+        activation=asked.activation,
+        seed=experiment.seed,
+        **asked.options,
+    )
+    models.check_input(model, shape)
+    return model
 
 
 def _measure(

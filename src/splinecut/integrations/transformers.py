@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from splinecut.pruning.detect import EarlyBird
 
 
-class EarlyBirdCallback(TrainerCallback):  # type: ignore[misc]
+class EarlyBirdCallback(TrainerCallback):
     """Observes the network after every epoch (or step, with `every=n`) and stops training once it is drawn.
 
     The watched network must take one tensor and return one; `network` names the submodule that does, where the

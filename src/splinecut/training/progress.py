@@ -54,7 +54,7 @@ class Watch(Hook):
         self.bar.update(self.task, completed=moment.step, facts=facts)
 
     def after_epoch(self, moment: Moment) -> bool:
-        every = max(1, moment.plan.epochs // 20)
+        every = -(-moment.plan.epochs // 20)
         is_due = moment.epoch % every == 0 or moment.epoch in (1, moment.plan.epochs)
         if self.bar is None and is_due:
             loss = f"loss {moment.history[-1]['train_loss']:.4f}"

@@ -1,0 +1,101 @@
+"""How fast our training loop is, beside a bare hand-written one in the same process.
+
+    python benchmarks/throughput.py --data-dir DATA [--out results/throughput.json]
+
+Both train the same network on the same CIFAR-10 batches with the same augmentation (pad-4 crop, flip) and the same
+optimiser. They take turns, step block by step block, so that a noisy machine disturbs both alike; the figure is the
+median over turns of (bare time / our time), in CPU seconds of this process. Also: how long it takes to turn the
+parquet file into tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from splinecut.experiments.folder import versions
+from splinecut.files import write_json
+from splinecut.networks import models
+from splinecut.training import data
+from splinecut.training.data import DataSet
+from splinecut.training.loop import train
+from splinecut.training.plan import Plan
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+
+
+def bare_epoch(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, batch: int, channels_last: bool) -> None:
+    """What one would write by hand for a tensor of images: shuffle, crop, flip, normalise, step."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    criterion = nn.CrossEntropyLoss()
+    mean, std = torch.tensor(MEAN).view(1, 3, 1, 1), torch.tensor(STD).view(1, 3, 1, 1)
+    model.train()
+    order = torch.randperm(len(images))
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        padded, n = F.pad(images[chosen], (4, 4, 4, 4)), len(chosen)
+        rows = torch.randint(0, 9, (n, 1)) + torch.arange(32)
+        columns = torch.randint(0, 9, (n, 1)) + torch.arange(32)
+        flip = torch.rand(n, 1) < 0.5
+        columns = torch.where(flip, columns.flip(1), columns)
+        x = padded[torch.arange(n)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        x = x.float().div(255).sub(mean).div(std)
+        if channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        loss = criterion(model(x), labels[chosen])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+
+def compare(name: str, width: float, dataset: DataSet, batch: int, turns: int) -> dict[str, float]:
+    """Median ratio of the bare loop's time to ours, wall-clock and CPU."""
+    plan = Plan(epochs=1, batch_size=batch)
+    ours = models.build(name, classes=10, width=width, seed=0)
+    bare = models.build(name, classes=10, width=width, seed=0).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images, labels = dataset.train.inputs, dataset.train.targets
+    ratios: list[tuple[float, float]] = []
+    for turn in range(turns + 1):
+        clocks = []
+        for work in (
+            lambda: bare_epoch(bare, images, labels, batch, channels_last=True),
+            lambda seed=turn: train(ours, dataset, plan, seed=seed),
+        ):
+            wall, cpu = time.perf_counter(), time.process_time()
+            work()
+            clocks.append((time.perf_counter() - wall, time.process_time() - cpu))
+        if turn:  # the first turn warms caches up
+            ratios.append((clocks[0][0] / clocks[1][0], clocks[0][1] / clocks[1][1]))
+    wall_ratios, cpu_ratios = zip(*ratios, strict=True)
+    return {"wall": statistics.median(wall_ratios), "cpu": statistics.median(cpu_ratios), "turns": turns}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    start = time.perf_counter()
+    whole = data.load("cifar10", data_dir=asked.data_dir, validation=0)
+    seconds = time.perf_counter() - start
+    facts: dict[str, object] = {"parquet_images": len(whole.train) + len(whole.test), "parquet_seconds": seconds}
+    dataset = data.load("cifar10", data_dir=asked.data_dir, validation=0, train_size=asked.images)
+    for name, width in (("vgg16", 0.25), ("preresnet29", 1.0)):
+        facts[f"{name} width {width:g}"] = compare(name, width, dataset, batch=128, turns=asked.turns)
+    facts |= {"images": asked.images, "threads": torch.get_num_threads(), "versions": versions()}
+    print(json.dumps(facts, indent=2))
+    if asked.out:
+        write_json(asked.out, facts)
+
+
+if __name__ == "__main__":
+    main()

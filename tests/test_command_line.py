@@ -1,0 +1,156 @@
+"""The command line as a person meets it: what it prints, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = """
+model = {name = "convnet", preset = "digits", width = 0.25}
+data = "digits"
+[training]
+epochs = 2
+batch_size = 128
+"""
+
+
+def splinecut(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "splinecut", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100", **environment}, timeout=300
+    )
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_run_prints_plain_lines_and_a_table_and_leaves_a_record(recipe: Path, tmp_path: Path) -> None:
+    done = splinecut("run", recipe, "--out", tmp_path / "runs", "--set", "training.epochs=3", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert "train: epoch 1/3  loss" in done.stderr and "s left" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    for fact in ("test accuracy", "parameters", "FLOPs of one forward pass", "seconds", "not measured"):
+        assert fact in done.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    record = json.loads((folder / "record.json").read_text())
+    assert folder.name == f"small-{record['digest']}"
+    assert len(record["history"]) == 3 and len(record["data_hash"]) == 64
+    assert record["versions"]["torch"] and record["schema"] == 1
+    assert {"recipe.toml", "spec.json", "model.safetensors", "best.safetensors"} <= {f.name for f in folder.iterdir()}
+
+
+def test_the_stored_recipe_gives_the_same_run(recipe: Path, tmp_path: Path) -> None:
+    assert splinecut("run", recipe, "--out", tmp_path / "runs").returncode == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert splinecut("run", folder / "recipe.toml", "--out", tmp_path / "runs").returncode == 0
+    assert [f.name for f in (tmp_path / "runs").iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("models", "preresnet"), ("data", "x-shape"), ("methods", "dense"), ("recipes", "demo-digits")],
+)
+def test_list_prints_what_there_is(kind: str, expected: str) -> None:
+    done = splinecut("list", kind)
+    assert done.returncode == 0 and expected in done.stdout
+
+
+def test_the_version_is_printed() -> None:
+    import splinecut as sc
+
+    assert splinecut("--version").stdout.strip() == f"splinecut {sc.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "model.name=vgg61"], "unknown model 'vgg61'; did you mean 'vgg16'?"),
+        (["--set", "model.name=preresnet30"], "preresnet"),
+        (["--set", "model.name=no.such.module:net"], "cannot import 'no.such.module'"),
+        (["--set", "model.presett=x"], "unknown option of convnet 'presett'; did you mean 'preset'?"),
+        (["--set", "model.activation=rellu"], "did you mean 'relu'?"),
+        (["--set", "data.name=digitz"], "did you mean 'digits'?"),
+        (["--set", "trainig.epochs=3"], "unknown key 'trainig'; did you mean 'training'?"),
+        (["--set", "training.epohs=3"], "did you mean 'training.epochs'?"),
+        (["--set", "model.width=-1"], "model.width should be greater than 0, got -1"),
+        (["--set", "model.name=alexnet"], "8"),  # too small an image for its kernels
+        (["--set", "model.name=vgg16", "--set", "data.name=x-shape"], "shape"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--device", "cuda"], "device 'cuda' is not there; this machine has: cpu"),
+        (["--out", "/proc/nowhere"], "cannot write in /proc/nowhere"),
+        (["--set", "training.optimizer.lr=1e30"], "the loss of 'train' is nan at step"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    recipe: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    if "cuda" in arguments:
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("this machine has CUDA")
+    done = splinecut("run", recipe, "--out", tmp_path / "runs", *arguments)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert lines[-1].startswith("splinecut: ") and message in lines[-1]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "demo-digit"], "did you mean 'demo-digits'?"),
+        (["list", "model"], "unknown listing 'model'; did you mean 'models'?"),
+    ],
+)
+def test_an_unknown_name_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
+    done = splinecut(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and message in done.stderr
+
+
+def test_a_loss_that_diverges_keeps_the_last_good_checkpoint(recipe: Path, tmp_path: Path) -> None:
+    overrides = ["--set", "training.epochs=30", "--set", "model.name=tests_nan:net", "--set", "model.preset=none"]
+    module = _module_with_a_net_that_breaks(tmp_path)
+    done = splinecut("run", recipe, "--out", tmp_path, *overrides, PYTHONPATH=str(module))
+    assert done.returncode == 2
+    assert "the loss of 'train' is nan at step" in done.stderr and "checkpoint" in done.stderr
+    (folder,) = (f for f in tmp_path.iterdir() if f.name.startswith("small-"))
+    from splinecut.training import checkpoint
+
+    state = checkpoint.load_newest(folder / "checkpoints")
+    assert state is not None and state["epoch"] == 3
+    assert all(tensor.isfinite().all() for tensor in state["weights"].values())
+
+
+def _module_with_a_net_that_breaks(folder: Path) -> Path:
+    """A network of a user's own whose output is NaN from its fourth epoch of digits on."""
+    (folder / "tests_nan.py").write_text(
+        """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.linear = nn.Linear(64, classes)
+        self.register_buffer("calls", torch.zeros(()))
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        return self.linear(x.flatten(1)) * torch.where(self.calls > 3 * 11, torch.nan, 1.0)
+
+def net(classes, **options):
+    return Net(classes)
+"""
+    )
+    return folder
