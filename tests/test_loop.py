@@ -175,7 +175,7 @@ def test_every_optimiser_lowers_the_loss(digits: data.DataSet, name: Any) -> Non
 
 def test_regression_is_trained_and_reported_without_accuracy() -> None:
     line = data.load("sawtooth")
-    model = models.build("mlp", classes=line.outputs, input_shape=line.input_shape, hidden=[32, 32], seed=0)
+    model = models.build("mlp", classes=line.outputs, input_shape=line.input_shape, hidden=[64, 64], seed=0)
     optimizer = Optimizer(name="adam", lr=0.01, weight_decay=0)
     plan = Plan(epochs=60, batch_size=64, optimizer=optimizer, schedule=Schedule(name="cosine"))
     history = train(model, line, plan)
