@@ -71,7 +71,8 @@ def build(
     make_activation = activation_named(activation, slope)
     if ":" in name:
         factory = _own_factory(name)
-        known = {**given, "input_shape": input_shape, "width": width, "activation": activation, "slope": slope}
+        shape = {"input_shape": input_shape} if input_shape else {}
+        known = {**given, **shape, "width": width, "activation": activation, "slope": slope}
         arguments = _accepted(factory, known)
     else:
         factory = _factory(name)

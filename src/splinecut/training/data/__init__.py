@@ -1,0 +1,8 @@
+"""Data sets as tensors: embedded, generated, from a folder or from the Hugging Face Hub, all read in one way."""
+
+from splinecut.training.data.catalogue import DATA as DATA
+from splinecut.training.data.catalogue import load as load
+from splinecut.training.data.dataset import DataSet as DataSet
+from splinecut.training.data.dataset import Split as Split
+from splinecut.training.data.streamed import StreamedSplit as StreamedSplit
+from splinecut.training.data.tensors import TensorSplit as TensorSplit
