@@ -12,7 +12,7 @@ from torch import nn
 import networks_small
 from splinecut.errors import InputError
 from splinecut.geometry.codes import codes
-from splinecut.geometry.line import Pieces, pieces_along
+from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
 from splinecut.networks.trace import trace
 
 MAX_FREE = [name for name in networks_small.BUILD if name != "pooled"]
@@ -123,6 +123,20 @@ def test_copies_scale_and_order_of_units_do_not_matter(seed: int, scale: float) 
     expected, got = (pieces_along(trace(net, a[None]), a, b) for net in (plain, doubled))
     assert np.allclose(expected.breakpoints, got.breakpoints, rtol=0, atol=1e-11)
     assert np.allclose(expected.values, got.values, rtol=0, atol=1e-11)
+
+
+def test_estimates_scatter_around_the_true_count_as_their_standard_error_says() -> None:
+    net = networks_small.build("concat")
+    whole, a, b = along(net, "concat")
+    graph = trace(net, a[None])
+    estimates = [estimate_pieces(graph, a, b, n_windows=4, width=0.05, seed=seed) for seed in range(40)]
+    mean = np.mean([estimate.pieces for estimate in estimates])
+    typical = np.mean([estimate.standard_error for estimate in estimates])
+    assert abs(mean - len(whole)) < 4 * typical / np.sqrt(40)
+    assert estimates[0].share == pytest.approx(0.2)
+    assert "pieces" in str(estimates[0])
+    with pytest.raises(InputError, match="n_windows must be at least 2"):
+        estimate_pieces(graph, a, b, n_windows=1)
 
 
 def test_what_cannot_be_a_segment_is_refused() -> None:

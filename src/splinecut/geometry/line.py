@@ -23,6 +23,7 @@ from torch import Tensor
 
 from splinecut.errors import InputError
 from splinecut.geometry.affine import refuse_smooth
+from splinecut.geometry.changes import Crossings, crossings
 from splinecut.geometry.graph import Graph, Node
 
 Progress = Callable[[float], object]
@@ -67,23 +68,6 @@ class _Stretch:
     live: dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class _Crossings:
-    """New vertices at t[left] + tau (t[left + 1] - t[left]), in order along the stretch.
-
-    Several units may change state at one vertex: `snap_*` lists them all, with the kink their value there equals
-    exactly. (The winners of a maximum are not snapped: nothing reads them apart again.)
-    """
-
-    left: Int[Tensor, " new"]
-    tau: Float[Tensor, " new"]
-    layer: Int[Tensor, " new"]
-    unit: Int[Tensor, " new"]
-    snap_vertex: Int[Tensor, " snaps"]
-    snap_unit: Int[Tensor, " snaps"]
-    snap_kink: Float[Tensor, " snaps"]
-
-
 def pieces_along(
     graph: Graph,
     a: Float[Tensor, " *input"],
@@ -118,6 +102,53 @@ def pieces_along(
             if progress is not None:
                 progress(float(stretch.t[-1]))
     return _join(double, done)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How many pieces a whole segment has, from counting in windows of it; +- `standard_error`."""
+
+    pieces: float
+    standard_error: float
+    n_counted: int
+    share: float  # of the segment that was counted
+
+    def __str__(self) -> str:
+        return (
+            f"about {self.pieces:,.0f} +- {self.standard_error:,.0f} pieces "
+            f"({self.n_counted:,} breakpoints counted on {self.share:.3%} of the segment)"
+        )
+
+
+def estimate_pieces(
+    graph: Graph,
+    a: Float[Tensor, " *input"],
+    b: Float[Tensor, " *input"],
+    n_windows: int = 8,
+    width: float = 1e-3,
+    seed: int = 0,
+) -> Estimate:
+    """An unbiased estimate of len(pieces_along(graph, a, b)) for networks where the whole would take too long.
+
+    The segment is divided into `n_windows` parts and each part into cells of about the given width; one cell of each
+    part is drawn and its breakpoints counted exactly. The standard error is taken from the spread between the
+    cells as if they were drawn freely, so it is on the safe side.
+    """
+    if not (n_windows >= 2 and 0 < width <= 1 / n_windows):
+        raise InputError(
+            f"n_windows must be at least 2 and width in (0, 1/n_windows], got {n_windows} and {width}; "
+            "for more of the segment use pieces_along"
+        )
+    n_cells = round(1 / (n_windows * width))
+    cell = 1 / (n_windows * n_cells)
+    chosen = np.arange(n_windows) * n_cells + np.random.default_rng(seed).integers(n_cells, size=n_windows)
+    counts = np.array([len(pieces_along(graph, a, b, i * cell, (i + 1) * cell)) - 1 for i in chosen.tolist()])
+    return Estimate(
+        pieces=1 + float(counts.mean() / cell),
+        standard_error=float(counts.std(ddof=1) / cell / np.sqrt(n_windows)),
+        n_counted=int(counts.sum()),
+        share=n_windows * cell,
+    )
 
 
 def _first_stretch(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> _Stretch:
@@ -168,73 +199,14 @@ class _Run:
                     del stretch.live[name]
         yield stretch
 
-    def crossings(self, node: Node, stretch: _Stretch) -> _Crossings:
-        """Where the units of a folding node change state between neighbouring vertices, sorted and merged."""
-        layers = [(i, layer.kink) for i, layer in enumerate(self.graph.layers) if layer.node == node.name]
+    def crossings(self, node: Node, stretch: _Stretch) -> Crossings:
+        """Where the units of a folding node change state along the stretch."""
+        layers = [(place, layer) for place, layer in enumerate(self.graph.layers) if layer.node == node.name]
         values = torch.cat([stretch.live[name].flatten(1) for name in node.inputs], dim=1)
-        if node.role == "max":
-            found = [(*self._overtakings(node, values), layers[0][0], torch.nan)]
-        else:
-            found = [(*self._sign_changes(values - kink if kink else values), layer, kink) for layer, kink in layers]
-        left = torch.cat([each[0] for each in found])
-        tau = torch.cat([each[1] for each in found])
-        unit = torch.cat([each[2] for each in found])
-        layer = torch.cat([torch.full_like(each[2], each[3]) for each in found])
-        kink = torch.cat([torch.full_like(each[1], each[4]) for each in found])
-        order = torch.from_numpy(np.lexsort((tau.numpy(), left.numpy())))
-        return self._merge(stretch.t, left[order], tau[order], layer[order], unit[order], kink[order])
-
-    def _merge(self, t: Tensor, left: Tensor, tau: Tensor, layer: Tensor, unit: Tensor, kink: Tensor) -> _Crossings:
-        """One vertex for crossings that coincide, none for those that coincide with a vertex there is."""
-        length = t[left + 1] - t[left]
-        is_inside = (tau * length > self.width) & ((1 - tau) * length > self.width)
-        left, tau, layer, unit, kink, length = (each[is_inside] for each in (left, tau, layer, unit, kink, length))
-        is_new = torch.ones_like(is_inside[is_inside])
-        is_new[1:] = (left[1:] != left[:-1]) | ((tau[1:] - tau[:-1]) * length[1:] > self.width)
-        vertex = is_new.cumsum(0) - 1
-        has_kink = ~kink.isnan()
-        snaps = (vertex[has_kink], unit[has_kink], kink[has_kink])
-        return _Crossings(left[is_new], tau[is_new], layer[is_new], unit[is_new], *snaps)
-
-    def _sign_changes(self, values: Float[Tensor, "rows units"]) -> tuple[Tensor, Tensor, Tensor]:
-        """(left row, tau, unit) wherever a value goes strictly from one side of zero to the other."""
-        margin = self.tolerance * values.abs().amax()
-        is_above, is_below = values > margin, values < -margin
-        left, unit = ((is_above[:-1] & is_below[1:]) | (is_below[:-1] & is_above[1:])).nonzero(as_tuple=True)
-        before, after = values[left, unit], values[left + 1, unit]
-        return left, before / (before - after), unit
-
-    def _overtakings(self, node: Node, values: Float[Tensor, "rows entries"]) -> tuple[Tensor, Tensor, Tensor]:
-        """(left row, tau, window) wherever another entry of a window becomes the largest.
-
-        The largest of some straight lines is their upper envelope. It is walked from the left: of the lines steeper
-        than the present one, the first to be met takes over.
-        """
-        assert node.windows is not None
-        windows = torch.from_numpy(node.windows)
-        entries = torch.where(windows >= 0, values[:, windows.clamp(min=0)], -torch.inf)
-        top = entries.amax(dim=2, keepdim=True) - self.tolerance * values.abs().amax()
-        is_top = entries >= top
-        # An entry that is largest at both ends is largest in between, since a maximum of lines is convex.
-        left, window = (~(is_top[:-1] & is_top[1:]).any(dim=2)).nonzero(as_tuple=True)
-        before, after = entries[left, window], entries[left + 1, window]
-        slope = torch.where(before.isfinite(), after - before, -torch.inf)
-        best = before.masked_fill(~is_top[left, window], -torch.inf)
-        present = torch.where(best.isfinite(), slope, -torch.inf).argmax(dim=1, keepdim=True)
-        found = [(left[:0], before[:0, 0], window[:0])]
-        while len(left):
-            gain = slope - slope.gather(1, present)
-            behind = before.gather(1, present) - before
-            meets = torch.where(gain > 0, behind / gain, torch.inf)
-            tau = meets.amin(dim=1, keepdim=True)
-            present = torch.where(meets <= tau, slope, -torch.inf).argmax(dim=1, keepdim=True)
-            goes_on = ((tau > 0) & (tau < 1))[:, 0]
-            left, window, before, slope, present = (each[goes_on] for each in (left, window, before, slope, present))
-            found.append((left, tau[goes_on, 0], window))
-        return tuple(torch.cat(column) for column in zip(*found, strict=True))  # type: ignore[return-value]
+        return crossings(node, layers, values, stretch.t, self.tolerance, self.width)
 
 
-def _refine(node: Node, stretch: _Stretch, crossings: _Crossings, first: int, last: int) -> _Stretch:
+def _refine(node: Node, stretch: _Stretch, crossings: Crossings, first: int, last: int) -> _Stretch:
     """Rows first..last of the stretch with the crossings inserted; the row of a crossing is interpolated."""
     place = crossings.left + 1 + torch.arange(len(crossings.left))
     n_rows = len(stretch.t) + len(place)
