@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from splinecut.errors import InputError
 from splinecut.training.data import tensors
 from splinecut.training.data.dataset import DataSet, Split
-from splinecut.training.data.encoded import EncodedSet, EncodedSplit, looks, to_tensor
+from splinecut.training.data.encoded import EncodedSet, EncodedSplit, SizesDiffer, looks, to_tensor
 from splinecut.training.data.folders import IN_MEMORY
 from splinecut.training.data.pixels import Pixels, measured
 from splinecut.training.data.streamed import StreamedSplit, listing_digest
@@ -35,27 +36,35 @@ def assemble(
     channels = 1 if all(is_grey for is_grey, _ in looked) else 3
     if pixels is not None and len(pixels.mean) != channels:
         pixels = None
-    sizes = {size for _, size in looked}
-    width, height = next(iter(sizes))
-    rows = sum(len(split.labels) for split in stored.values())
-    is_small = len(sizes) == 1 and rows * channels * width * height <= IN_MEMORY
-    if is_small and image_size in (None, width) and image_size in (None, height):
-        splits, digest = _in_memory(stored, encoded.class_names, channels, (width, height), pixels, is_augmented)
-    else:
-        side = image_size or SIDE
-        splits, digest = _streamed(stored, encoded.class_names, pixels or PHOTOGRAPHS[channels], side, workers)
-        width = height = side
+    splits = None
+    if _fits_memory(stored, {size for _, size in looked}, channels, image_size):
+        # Only some images were looked at: the others may still turn out to differ.
+        with contextlib.suppress(SizesDiffer):
+            splits, digest = _in_memory(stored, encoded.class_names, channels, pixels, is_augmented)
+    if splits is None:
+        seen = pixels or PHOTOGRAPHS[channels]
+        splits, digest = _streamed(stored, encoded.class_names, seen, image_size or SIDE, workers)
     return DataSet(
         name=name,
         train=splits["train"],
         validation=splits.get("validation") or splits["train"].subset(torch.arange(0)),
         test=splits["test"],
-        input_shape=(channels, height, width),
+        input_shape=tuple(splits["train"].examples([0]).shape[1:]),
         outputs=len(encoded.class_names),
         class_names=encoded.class_names,
         task="classification",
         hash=digest,
     )
+
+
+def _fits_memory(
+    stored: dict[str, EncodedSplit], sizes: set[tuple[int, int]], channels: int, image_size: int | None
+) -> bool:
+    """Whether images of these (width, height) are one size, the one asked for, and not too many."""
+    if len(sizes) > 1 or (image_size is not None and sizes != {(image_size, image_size)}):
+        return False
+    (width, height), *_ = sizes
+    return sum(len(part.labels) for part in stored.values()) * channels * width * height <= IN_MEMORY
 
 
 def _checked(name: str, encoded: EncodedSet) -> dict[str, EncodedSplit]:
@@ -84,11 +93,10 @@ def _in_memory(
     stored: dict[str, EncodedSplit],
     class_names: tuple[str, ...],
     channels: int,
-    size: tuple[int, int],
     pixels: Pixels | None,
     is_augmented: bool,
 ) -> tuple[dict[str, Split], str]:
-    images: dict[str, Tensor] = {split: to_tensor(part.images, channels, size) for split, part in stored.items()}
+    images: dict[str, Tensor] = {split: to_tensor(part.images, channels) for split, part in stored.items()}
     seen = pixels or measured(images["train"])
     splits = {split: TensorSplit(images[split], part.labels, seen, is_augmented) for split, part in stored.items()}
     ordered = [splits[split] for split in sorted(splits)]

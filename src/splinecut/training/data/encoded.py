@@ -19,6 +19,10 @@ from splinecut.errors import InputError
 MODES = {1: "L", 3: "RGB"}  # Pillow's name for that many channels
 
 
+class SizesDiffer(Exception):
+    """The images of a split are not all of one size."""
+
+
 class Encoded(Protocol):
     """Image files in some container, by row."""
 
@@ -98,17 +102,17 @@ def looks(images: Encoded, sample: int = 100) -> set[tuple[bool, tuple[int, int]
     return {decode(images, int(row), lambda image: (image.mode in ("1", "L"), image.size)) for row in rows}
 
 
-def to_tensor(images: Encoded, channels: int, size: tuple[int, int]) -> Tensor:
-    """All images as one tensor, uint8 (rows, channels, height, width).
+def to_tensor(images: Encoded, channels: int) -> Tensor:
+    """All images as one tensor, uint8 (rows, channels, height, width); raises SizesDiffer where that cannot be.
 
     One thread: on images this small, decoding in several waits for the interpreter's lock and takes longer.
     """
-    width, height = size
+    width, height = decode(images, 0, lambda image: image.size)
     pixels = np.empty((len(images), height, width, channels), dtype=np.uint8)
 
     def values(image: Image.Image) -> np.ndarray:
-        if image.size != size:
-            raise ValueError(f"expected {width}x{height} pixels as in the others, got {image.width}x{image.height}")
+        if image.size != (width, height):
+            raise SizesDiffer
         converted = image if image.mode == MODES[channels] else image.convert(MODES[channels])
         return np.asarray(converted).reshape(height, width, channels)
 
