@@ -36,7 +36,7 @@ def trace(model: nn.Module, example: Tensor, dtype: torch.dtype = torch.float64,
     """
     _refuse_training(model)
     batch = _example(model, example)
-    program = _export(model, batch)
+    program = export(model, (batch,))
     graph = _Builder(program, dtype, operations.read_loosely if smooth else operations.read).build()
     _check(model, graph, batch)
     return graph
@@ -57,19 +57,20 @@ def _example(model: nn.Module, example: Tensor) -> Tensor:
     return points.to(like.device, like.dtype)
 
 
-def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
+def export(model: nn.Module, inputs: tuple[Any, ...], any_batch: bool = True) -> torch.export.ExportedProgram:
+    """The network as torch.export reads it, in-place operations replaced; with `any_batch`, sizes of axis 0 are free."""
+    shapes = tuple({0: torch.export.Dim.AUTO} for _ in inputs) if any_batch else None
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            shapes = ({0: torch.export.Dim.AUTO},)
-            program = torch.export.export(model, (batch,), dynamic_shapes=shapes)
+            program = torch.export.export(model, inputs, dynamic_shapes=shapes)
             return program.run_decompositions({}) if _has_mutation(program) else program
     except Exception as error:
-        raise TraceError(_why_not_exported(error, tuple(batch.shape[1:]))) from error
+        raise TraceError(_why_not_exported(error, tuple(inputs[0].shape[1:]))) from error
 
 
 def _has_mutation(program: torch.export.ExportedProgram) -> bool:
-    return any(_schema_name(node).endswith("_") for node in program.graph.nodes if node.op == "call_function")
+    return any(operator_name(node).endswith("_") for node in program.graph.nodes if node.op == "call_function")
 
 
 def _why_not_exported(error: Exception, shape: tuple[int, ...]) -> str:
@@ -91,7 +92,7 @@ def _check(model: nn.Module, graph: Graph, batch: Tensor) -> None:
         raise TraceError("the trace disagrees with the network at another batch size; do not mix points of a batch")
 
 
-def _schema_name(node: fx.Node) -> str:
+def operator_name(node: fx.Node) -> str:
     """ "relu" for aten.relu.default; in-place forms end in an underscore."""
     schema = getattr(node.target, "_schema", None)
     return schema.name.split("::")[-1] if schema else getattr(node.target, "__name__", str(node.target))
@@ -169,7 +170,7 @@ class _Builder:
     def _call(self, node: fx.Node) -> Any:
         if not isinstance(node.meta.get("val"), (Tensor, tuple, list)):
             return _SYMBOL
-        name = _schema_name(node)
+        name = operator_name(node)
         if node.target is operator.getitem:
             return self._piece(node)
         data = [known for known in map(self.known.get, node.all_input_nodes) if isinstance(known, (Data, _Pieces))]
@@ -207,7 +208,7 @@ class _Builder:
         arguments = {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
         resolve = lambda n: self.known[n] if self.known[n] is not _SYMBOL else None  # noqa: E731
         arguments = {key: fx.node.map_arg(value, resolve) for key, value in arguments.items()}
-        return Call(name, node.target, arguments, self._shape(node), _path(node), node.name)
+        return Call(name, node.target, arguments, self._shape(node), module_path(node), node.name)
 
     def _shape(self, node: fx.Node) -> tuple[int, ...]:
         value = node.meta["val"]
@@ -217,7 +218,7 @@ class _Builder:
         return tuple(int(size) for size in value.shape[1:])
 
     def _place(self, node: fx.Node) -> str:
-        return f"{_schema_name(node)} in layer {_path(node) or '(network)'}"
+        return f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
 
     def _append(self, node: fx.Node, call: Call, inputs: tuple[str, ...] | None = None) -> Data:
         inputs = call.inputs() if inputs is None else inputs
@@ -241,11 +242,12 @@ class _Builder:
             return source
         start, stop = source.bounds[index]
         arguments = {"self": Data(source.source), "dim": source.dim, "start": start, "end": stop, "step": 1}
-        call = Call("slice", torch.ops.aten.slice.Tensor, arguments, self._shape(node), _path(node), node.name)
+        call = Call("slice", torch.ops.aten.slice.Tensor, arguments, self._shape(node), module_path(node), node.name)
         return self._append(node, call)
 
 
-def _path(node: fx.Node) -> str:
+def module_path(node: fx.Node) -> str:
+    """Path of the innermost module that ran the node; empty for the network itself."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return str(stack[-1][0]) if stack else ""
 
