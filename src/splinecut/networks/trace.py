@@ -58,7 +58,7 @@ def _example(model: nn.Module, example: Tensor) -> Tensor:
 
 
 def export(model: nn.Module, inputs: tuple[Any, ...], any_batch: bool = True) -> torch.export.ExportedProgram:
-    """The network as torch.export reads it, in-place operations replaced; with `any_batch`, sizes of axis 0 are free."""
+    """The network as torch.export reads it, without in-place operations; `any_batch` leaves axis 0 free."""
     shapes = tuple({0: torch.export.Dim.AUTO} for _ in inputs) if any_batch else None
     try:
         with warnings.catch_warnings(), torch.no_grad():
