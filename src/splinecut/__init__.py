@@ -15,12 +15,16 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module it lives in
     "Codes": "splinecut.geometry.codes",
     "InputError": "splinecut.errors",
+    "Partition": "splinecut.geometry.partition",
     "Pieces": "splinecut.geometry.line",
+    "RegionLimit": "splinecut.geometry.vertices",
+    "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
     "codes": "splinecut.api",
     "distance": "splinecut.geometry.codes",
     "local_affine": "splinecut.api",
     "pieces_along": "splinecut.api",
+    "subdivide": "splinecut.api",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -29,11 +33,15 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.api import codes as codes
     from splinecut.api import local_affine as local_affine
     from splinecut.api import pieces_along as pieces_along
+    from splinecut.api import subdivide as subdivide
     from splinecut.errors import InputError as InputError
     from splinecut.errors import SplinecutError as SplinecutError
     from splinecut.geometry.codes import Codes as Codes
     from splinecut.geometry.codes import distance as distance
     from splinecut.geometry.line import Pieces as Pieces
+    from splinecut.geometry.partition import Partition as Partition
+    from splinecut.geometry.slices import Slice as Slice
+    from splinecut.geometry.vertices import RegionLimit as RegionLimit
 
 
 def __getattr__(name: str) -> Any:

@@ -6,11 +6,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from splinecut.geometry import affine, line
+from splinecut.geometry import affine, line, partition
 from splinecut.geometry import codes as coding
 from splinecut.geometry.codes import Codes
 from splinecut.geometry.line import Pieces, Progress
+from splinecut.geometry.partition import Partition
+from splinecut.geometry.slices import Slice
 from splinecut.networks.trace import trace
+
+
+def subdivide(
+    model: nn.Module,
+    slice: Slice,
+    max_regions: int = 5_000_000,
+    tolerance: float = 1e-12,
+    progress: Progress | None = None,
+) -> Partition:
+    """The exact partition of a 2-D window of the input space into the regions where the model is one affine map.
+
+    The model must be in eval mode and piecewise affine; it is left as found. Raises `RegionLimit` when there are more
+    than `max_regions` regions, never truncates. `progress` is called with the share done and the regions so far.
+    """
+    graph = trace(model, torch.zeros(1, *slice.input_shape))
+    return partition.subdivide(graph, slice, max_regions, tolerance, progress)
 
 
 def local_affine(

@@ -1,0 +1,294 @@
+"""Runs a network on the vertices of polygons, inserting vertices where units change sign.
+
+Start with the corners of the window. Affine steps run as they are, on the batch of all vertices. Before a fold, every
+polygon is split along the units that change sign in it, and every live value gets the interpolated rows of the new
+vertices. After that the fold itself is affine on every polygon, so applying it to the vertices is exact.
+
+Polygons are worked through in blocks, depth first, so memory stays bounded however many there are. Blocks share
+vertices by 64-bit keys made from how a vertex came to be; equal keys mean the same vertex.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt64
+from torch import Tensor
+
+from splinecut.errors import SplinecutError
+from splinecut.geometry import crossings, maxima, polygons, splitting
+from splinecut.geometry.graph import Graph, Node
+from splinecut.geometry.slices import Slice
+
+Progress = Callable[[float, int], None]
+"""Called with the share of the window that is done and the number of regions so far."""
+
+LABEL_UNITS = 1 << 40  # an edge's label is layer * LABEL_UNITS + unit; -1 - side for a side of the window
+
+_BLOCK_BYTES = 16 << 20  # of live values per block: near the size of a cache
+_BLOCK_ROWS = 512  # at least so many vertices per block, however wide the layer: small blocks repeat too many
+
+
+class RegionLimit(SplinecutError):
+    """There are more regions than allowed; nothing is returned rather than a part."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Step: split along the units of one layer."""
+
+    layer: int
+    node: Node
+    kink: float
+    tolerance: Float[np.ndarray, " units"]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Step: replace the values of a node's inputs by its value; `dead` are not needed afterwards."""
+
+    node: Node
+    dead: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Polygons with shared vertices. keys: who is who across blocks. label: what made the edge after each place."""
+
+    uv: Float[np.ndarray, "vertices 2"]
+    keys: UInt64[np.ndarray, " vertices"]
+    offsets: Int64[np.ndarray, " polygons_and_one"]
+    ring: Int64[np.ndarray, " places"]
+    label: Int64[np.ndarray, " places"]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some polygons, the values alive at their vertices, and the codes their polygons have so far."""
+
+    mesh: Mesh
+    values: dict[str, Tensor]
+    codes: tuple[Int64[np.ndarray, "polygons words"], ...]
+    step: int
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """What a cut makes of a block, before any row is computed: new vertices as mixtures, new polygons.
+
+    New vertex number n_old + i lies at (1 - share[i]) e[i] + share[i] f[i]; zero lists (vertex, unit) that are
+    exactly zero there. parent: the polygon each new one came from.
+    """
+
+    e: Int64[np.ndarray, " new"]
+    f: Int64[np.ndarray, " new"]
+    share: Float[np.ndarray, " new"]
+    keys: UInt64[np.ndarray, " new"]
+    zero: Int64[np.ndarray, "zeros 2"]
+    offsets: Int64[np.ndarray, " polygons_and_one"]
+    ring: Int64[np.ndarray, " places"]
+    label: Int64[np.ndarray, " places"]
+    parent: Int64[np.ndarray, " polygons"]
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Polygons first..stop of a splitting whose rows are yet to be computed."""
+
+    block: Block
+    splitting: Splitting
+    first: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+
+def steps_of(graph: Graph, region: Slice, tolerance: float) -> list[Cut | Apply]:
+    """The network as a list of cuts and applications; tolerances scaled by each unit's magnitude on the window."""
+    magnitude = magnitudes(graph, region)
+    steps: list[Cut | Apply] = []
+    layers = list(enumerate(graph.layers))
+    for place, node in enumerate(graph.nodes[1:], start=1):
+        for layer, described in layers:
+            if described.node == node.name:
+                scale = magnitude[node.name] + abs(described.kink)
+                steps.append(Cut(layer, node, described.kink, tolerance * scale))
+        dead = tuple(name for name in {*node.inputs, node.name} if graph.last_use.get(name, -1) <= place)
+        steps.append(Apply(node, dead))
+    return steps
+
+
+def magnitudes(graph: Graph, region: Slice, n_points: int = 64) -> dict[str, Float[np.ndarray, " units"]]:
+    """For each folding node, the size of the terms its input is summed from, per unit.
+
+    Rounding errors of a unit are a small multiple of eps * sum |w| |x|, not of its own value, which may cancel to
+    zero. The sums are taken over one affine stretch; at a fold the largest value seen at points of the window is used.
+    """
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(len(region.window)), size=n_points)
+    uv = np.concatenate([region.window, weights @ region.window])
+    values = {graph.nodes[0].name: region.embed(uv)}
+    bounds = {graph.nodes[0].name: values[graph.nodes[0].name].abs().amax(0, keepdim=True)}
+    absolute = {key: value.abs() if value.is_floating_point() else value for key, value in graph.parameters.items()}
+    found = {}
+    for place, node in enumerate(graph.nodes[1:], start=1):
+        values[node.name] = graph.step(node, values)
+        if node.bound is not None:
+            bounds[node.name] = node.bound(absolute, *(bounds[name] for name in node.inputs))
+        else:
+            terms = torch.cat([bounds[name].reshape(-1) for name in node.inputs]).numpy()
+            found[node.name] = terms if node.windows is None else maxima.window_sizes(terms, node.windows)
+            bounds[node.name] = values[node.name].abs().amax(0, keepdim=True)
+        for name in {*node.inputs, node.name}:
+            if graph.last_use.get(name, -1) <= place:
+                del values[name], bounds[name]
+    return found
+
+
+def run(
+    graph: Graph, region: Slice, tolerance: float, max_regions: int, progress: Progress | None = None
+) -> Iterator[Block]:
+    """Finished blocks: every polygon is a region, the only value left is the output at the vertices."""
+    steps = steps_of(graph, region, tolerance)
+    waiting: list[Block | Pending] = [_window(graph, region)]
+    n_waiting, n_done, area_done = 0, 0, 0.0
+    while waiting:
+        block = waiting.pop()
+        if isinstance(block, Pending):
+            n_waiting -= len(block)
+            block = _materialise(block, steps[block.block.step])
+        while block.step < len(steps):
+            step = steps[block.step]
+            if isinstance(step, Apply):
+                block = _apply(graph, block, step)
+                continue
+            made = _split(block, step, max_regions - n_done - n_waiting)
+            if made is None:
+                block = _encoded(block, step)
+                continue
+            if n_done + n_waiting + len(made.parent) > max_regions:
+                raise RegionLimit(
+                    f"more than {max_regions:,} regions in the window; choose a smaller window or raise max_regions"
+                )
+            parts = _parts(block, made)
+            block = _materialise(parts[0], step)
+            waiting += parts[:0:-1]
+            n_waiting += sum(map(len, parts[1:]))
+        n_done += len(block.mesh)
+        if progress is not None:
+            area_done += polygons.areas_and_centroids(block.mesh.offsets, block.mesh.ring, block.mesh.uv)[0].sum()
+            progress(min(1.0, area_done / region.area), n_done)
+        yield block
+
+
+def _window(graph: Graph, region: Slice) -> Block:
+    n = len(region.window)
+    corners = np.arange(n)
+    mesh = Mesh(region.window, crossings.mix(corners), np.array([0, n]), corners, -1 - corners)
+    return Block(mesh, {graph.nodes[0].name: region.embed(region.window)}, (), 0)
+
+
+def _apply(graph: Graph, block: Block, step: Apply) -> Block:
+    values = dict(block.values)
+    values[step.node.name] = graph.step(step.node, values)
+    for name in step.dead:
+        del values[name]
+    return replace(block, values=values, step=block.step + 1)
+
+
+def rows_of(value: Tensor) -> Float[np.ndarray, "vertices units"]:
+    """One contiguous row per vertex."""
+    return value.reshape(len(value), -1).contiguous().numpy()
+
+
+def _split(block: Block, step: Cut, limit: int) -> Splitting | None:
+    """The block split along one layer, or None where nothing is cut."""
+    if step.node.role == "max":
+        return maxima.split(block, step, limit)
+    mesh, values = block.mesh, _above_kink(block, step)
+    above, below = crossings.sign_bits(values, step.tolerance)
+    cut_offsets, cut_units = crossings.cuts_of(
+        crossings.any_of(mesh.offsets, mesh.ring, above), crossings.any_of(mesh.offsets, mesh.ring, below)
+    )
+    if len(cut_units) == 0:
+        return None
+    edge_at, ends = crossings.edges_of(mesh.offsets, mesh.ring, cut_offsets)
+    ranges, share, unit, low_unit = crossings.cross_edges(ends, above, below, values, step.tolerance, mesh.keys)
+    cuts = (cut_offsets, cut_units)
+    drawn = splitting.outline(
+        mesh.offsets, mesh.ring, mesh.label, edge_at, ends, ranges, share, *cuts, values, step.tolerance
+    )
+    n_old, n_edge, mark = len(values), len(share), step.layer * LABEL_UNITS
+    cells, (e, f, s, first, second) = splitting.split(
+        mesh.offsets, mesh.ring, mesh.label, *cuts, drawn, step.tolerance, n_old + n_edge, mark, limit
+    )
+    ends = np.repeat(ends, np.diff(ranges), axis=0)
+    keys = crossings.mix(mesh.keys[ends[:, 0]], mesh.keys[ends[:, 1]], step.layer, low_unit)
+    known = np.concatenate([mesh.keys, keys])
+    inner = crossings.mix(known[e], known[f], step.layer, first, second)
+    vertex = np.arange(n_old, n_old + n_edge + len(e))
+    zero = np.stack([np.concatenate([vertex, vertex[n_edge:]]), np.concatenate([unit, first, second])], axis=1)
+    return Splitting(
+        np.concatenate([ends[:, 0], e]),
+        np.concatenate([ends[:, 1], f]),
+        np.concatenate([share, s]),
+        np.concatenate([keys, inner]),
+        zero,
+        *cells,
+    )
+
+
+def _above_kink(block: Block, step: Cut) -> Float[np.ndarray, "vertices units"]:
+    rows = rows_of(block.values[step.node.inputs[0]])
+    return rows - step.kink if step.kink else rows
+
+
+def _parts(block: Block, made: Splitting) -> list[Pending]:
+    """The polygons of a splitting in as many runs as keep each block near its size."""
+    row_bytes = 8 * sum(value[0].numel() for value in block.values.values())
+    rows = max(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
+    n_vertices = len(block.mesh.uv) + len(made.share)
+    n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(made.parent))
+    bounds = np.searchsorted(made.offsets, np.linspace(0, made.offsets[-1], n_parts + 1))
+    bounds[0], bounds[-1] = 0, len(made.parent)
+    return [Pending(block, made, a, b) for a, b in itertools.pairwise(np.unique(bounds).tolist())]
+
+
+def _materialise(pending: Pending, step: Cut) -> Block:
+    """The block of these polygons, with all its rows computed and the code of the cut appended."""
+    block, made = pending.block, pending.splitting
+    n_total = len(block.mesh.uv) + len(made.share)
+    offsets, ring, used, number = polygons.take(made.offsets, made.ring, pending.first, pending.stop, n_total)
+
+    def mixed(rows: np.ndarray) -> np.ndarray:
+        return polygons.mixed_rows(rows, used, made.e, made.f, made.share)  # type: ignore[no-any-return]
+
+    values = {
+        name: torch.from_numpy(mixed(rows_of(value))).reshape(-1, *value.shape[1:])
+        for name, value in block.values.items()
+    }
+    if step.node.role == "fold":
+        zero = made.zero[number[made.zero[:, 0]] >= 0]
+        rows_of(values[step.node.inputs[0]])[number[zero[:, 0]], zero[:, 1]] = step.kink
+    keys = np.concatenate([block.mesh.keys, made.keys])[used]
+    label = made.label[made.offsets[pending.first] : made.offsets[pending.stop]]
+    mesh = Mesh(mixed(block.mesh.uv), keys, offsets, ring, label)
+    codes = tuple(code[made.parent[pending.first : pending.stop]] for code in block.codes)
+    return _encoded(Block(mesh, values, codes, block.step), step)
+
+
+def _encoded(block: Block, step: Cut) -> Block:
+    """The block with the bits of this layer appended to its codes: on where any vertex is strictly above."""
+    if step.node.role == "max":
+        return replace(block, step=block.step + 1)
+    above = crossings.sign_bits(_above_kink(block, step), step.tolerance)[0]
+    code = crossings.any_of(block.mesh.offsets, block.mesh.ring, above)
+    return replace(block, codes=(*block.codes, code), step=block.step + 1)
