@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,11 @@ from splinecut.geometry import fitting, locating, polygons, vertices
 from splinecut.geometry.codes import Codes
 from splinecut.geometry.graph import Graph, Layer
 from splinecut.geometry.slices import Slice
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from splinecut.geometry.boundary import Boundary, Kinks
 
 SCHEMA = 1  # of saved partitions
 
@@ -108,6 +113,24 @@ class Partition:
         first, second = order[:-1][same], order[1:][same]
         pairs = np.stack([region[first], region[second]], axis=1)
         return Neighbours(pairs, ends[first], self.edge_layer[first], self.edge_unit[first])
+
+    def boundary(self, tolerance: float = 1e-12) -> Boundary:
+        """The exact decision boundary: segments where two classes tie and no other is larger."""
+        from splinecut.geometry import boundary
+
+        return boundary.boundary(self, tolerance)
+
+    def kinks(self, least_turn: float = 1e-9) -> Kinks:
+        """Where the decision boundary turns, and the (layer, unit) whose cut turns it."""
+        from splinecut.geometry import boundary
+
+        return boundary.kinks(self, self.boundary(), least_turn)
+
+    def plot(self, path: str | Path | None = None, **options: Any) -> Axes:
+        """Draws cuts, regions and decision boundary; options as in `geometry.pictures.plot`."""
+        from splinecut.geometry import pictures
+
+        return pictures.plot(self, path, **options)
 
     def save(self, path: str | Path) -> Path:
         """Writes the partition as an .npz file (arrays and JSON, no pickle)."""
