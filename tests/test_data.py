@@ -22,7 +22,7 @@ from splinecut.training.data import toy as toys
 from splinecut.training.data.dataset import held_out
 from splinecut.training.data.hub import read_hub
 from splinecut.training.data.order import generator
-from splinecut.training.data.pixels import Pixels, measured, shift_and_mirror
+from splinecut.training.data.pixels import Augmentation, Pixels, measured, shift_and_mirror
 
 few = settings(derandomize=True, deadline=None, max_examples=40)
 CLASSES = ("cat", "dog", "emu")
@@ -65,7 +65,7 @@ def folders(tmp_path: Path) -> Path:
 @pytest.fixture
 def images() -> TensorSplit:
     values = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8, generator=generator(1))
-    return TensorSplit(values, torch.arange(50), Pixels((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)), is_augmented=True)
+    return TensorSplit(values, torch.arange(50), Pixels((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)), augmentation=Augmentation())
 
 
 def epoch(split, **options) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -134,7 +134,7 @@ def test_a_shift_is_a_crop_of_the_padded_image(top: int, left: int, mirrored: bo
     padded = np.pad(image.numpy(), ((0, 0), (4, 4), (4, 4)))
     expected = padded[:, top : top + 6, left : left + 7]
     expected = expected[:, :, ::-1] if mirrored else expected
-    shifted = shift_and_mirror(image[None], torch.tensor([top]), torch.tensor([left]), torch.tensor([mirrored]))
+    shifted = shift_and_mirror(image[None], torch.tensor([top]), torch.tensor([left]), torch.tensor([mirrored]), 4)
     assert np.array_equal(shifted[0].numpy(), expected)
 
 
@@ -142,11 +142,19 @@ def test_augmentation_uses_every_shift_and_both_sides(images) -> None:
     # One bright pixel in the middle of the left half: where it lands shows which shift and side were drawn.
     dot = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
     dot[:, 0, 4, 4] = 255
-    split = TensorSplit(dot, torch.arange(4000), Pixels((0.0,), (1.0,)), is_augmented=True)
+    split = TensorSplit(dot, torch.arange(4000), Pixels((0.0,), (1.0,)), augmentation=Augmentation())
     (x, _), *_ = split.batches(4000, train=True)
     landed = x.flatten(1).argmax(1)
     assert len(landed.unique()) == 81
     assert torch.bincount(landed).float().std() < 0.2 * 4000 / 81 + 5
+
+
+def test_digits_are_shifted_but_never_mirrored() -> None:
+    assert load("digits").train.augmentation == Augmentation(padding=1, mirror=False)
+    image = torch.arange(1, 65, dtype=torch.uint8).view(1, 1, 8, 8)
+    for seed in range(20):
+        moved = Augmentation(1, mirror=False)(image, generator(seed))
+        assert moved[0, 0, 4, 3] < moved[0, 0, 4, 4]
 
 
 def test_normalising_is_the_formula(images) -> None:

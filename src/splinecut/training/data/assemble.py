@@ -13,7 +13,7 @@ from splinecut.training.data import tensors
 from splinecut.training.data.dataset import DataSet, Split
 from splinecut.training.data.encoded import EncodedSet, EncodedSplit, SizesDiffer, looks, to_tensor
 from splinecut.training.data.folders import IN_MEMORY
-from splinecut.training.data.pixels import Pixels, measured
+from splinecut.training.data.pixels import Augmentation, Pixels, measured
 from splinecut.training.data.streamed import StreamedSplit, listing_digest
 from splinecut.training.data.tensors import TensorSplit
 
@@ -26,7 +26,7 @@ def assemble(
     name: str,
     encoded: EncodedSet,
     pixels: Pixels | None,
-    is_augmented: bool,
+    augmentation: Augmentation | None,
     image_size: int | None,
     workers: int | None,
 ) -> DataSet:
@@ -40,7 +40,7 @@ def assemble(
     if _fits_memory(stored, {size for _, size in looked}, channels, image_size):
         # Only some images were looked at: the others may still turn out to differ.
         with contextlib.suppress(SizesDiffer):
-            splits, digest = _in_memory(stored, encoded.class_names, channels, pixels, is_augmented)
+            splits, digest = _in_memory(stored, encoded.class_names, channels, pixels, augmentation)
     if splits is None:
         seen = pixels or PHOTOGRAPHS[channels]
         splits, digest = _streamed(stored, encoded.class_names, seen, image_size or SIDE, workers)
@@ -94,11 +94,11 @@ def _in_memory(
     class_names: tuple[str, ...],
     channels: int,
     pixels: Pixels | None,
-    is_augmented: bool,
+    augmentation: Augmentation | None,
 ) -> tuple[dict[str, Split], str]:
     images: dict[str, Tensor] = {split: to_tensor(part.images, channels) for split, part in stored.items()}
     seen = pixels or measured(images["train"])
-    splits = {split: TensorSplit(images[split], part.labels, seen, is_augmented) for split, part in stored.items()}
+    splits = {split: TensorSplit(images[split], part.labels, seen, augmentation) for split, part in stored.items()}
     ordered = [splits[split] for split in sorted(splits)]
     return dict(splits), tensors.digest(ordered, class_names)
 

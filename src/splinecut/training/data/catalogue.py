@@ -12,7 +12,7 @@ from splinecut.training.data.assemble import assemble
 from splinecut.training.data.dataset import DataSet, held_out
 from splinecut.training.data.folders import read_folder
 from splinecut.training.data.hub import read_hub
-from splinecut.training.data.pixels import Pixels
+from splinecut.training.data.pixels import Augmentation, Pixels
 
 ENVIRONMENT = "SPLINECUT_DATA"
 
@@ -31,7 +31,7 @@ class Known:
     about: str
     hub: str
     pixels: Pixels
-    is_augmented: bool = False
+    augmentation: Augmentation | None = None
 
 
 # Means and deviations as everyone uses them; CIFAR-100's are CIFAR-10's in the authors' code.
@@ -40,9 +40,9 @@ _IMAGENET = Pixels((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 KNOWN = {
     "mnist": Known("handwritten digits, 28x28 grey", "ylecun/mnist", Pixels((0.1307,), (0.3081,))),
     "fashion-mnist": Known("clothing, 28x28 grey", "zalandoresearch/fashion_mnist", Pixels((0.2860,), (0.3530,))),
-    "cifar10": Known("32x32 colour, 10 classes", "uoft-cs/cifar10", _CIFAR, is_augmented=True),
-    "cifar100": Known("32x32 colour, 100 classes", "uoft-cs/cifar100", _CIFAR, is_augmented=True),
-    "tiny-imagenet": Known("64x64 photographs, 200 classes", "zh-plus/tiny-imagenet", _IMAGENET, is_augmented=True),
+    "cifar10": Known("32x32 colour, 10 classes", "uoft-cs/cifar10", _CIFAR, Augmentation()),
+    "cifar100": Known("32x32 colour, 100 classes", "uoft-cs/cifar100", _CIFAR, Augmentation()),
+    "tiny-imagenet": Known("64x64 photographs, 200 classes", "zh-plus/tiny-imagenet", _IMAGENET, Augmentation()),
     "imagenet": Known("photographs, 1000 classes, streamed", "ILSVRC/imagenet-1k", _IMAGENET),
 }
 
@@ -115,7 +115,7 @@ def _stored(name: str, data_dir: str | Path | None, image_size: int | None, work
         name=Path(name).name if folder else name,
         encoded=encoded,
         pixels=known.pixels if known else None,
-        is_augmented=bool(known and known.is_augmented),
+        augmentation=known.augmentation if known else None,
         image_size=image_size,
         workers=workers,
     )

@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 
-PADDING = 4  # pixels on each side, He et al. 2016
-
 
 @dataclass(frozen=True)
 class Pixels:
@@ -27,6 +25,31 @@ class Pixels:
         layout = torch.channels_last if channels_last else torch.contiguous_format
         values = images.to(torch.float32, memory_format=layout)
         return values.mul_(1 / (self.levels * std)).sub_(mean / std)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Images shifted by up to `padding` pixels each way and, with `mirror`, flipped left-right half of the time."""
+
+    padding: int = 4  # pixels, as usual on CIFAR (He et al. 2016)
+    mirror: bool = True
+
+    def __call__(
+        self,
+        images: UInt8[Tensor, "batch channels height width"],
+        generator: torch.Generator,
+        share: slice = slice(None),
+        total: int | None = None,
+    ) -> UInt8[Tensor, "batch channels height width"]:
+        """The images changed at random.
+
+        They are the `share` of a batch of `total`; the draws are made for all of it, so that an image is
+        changed in the same way whichever process holds it.
+        """
+        total = len(images) if total is None else total
+        top, left = torch.randint(0, 2 * self.padding + 1, (2, total), generator=generator).to(images.device)
+        mirrored = (torch.rand(total, generator=generator) < 0.5 * self.mirror).to(images.device)
+        return shift_and_mirror(images, top[share], left[share], mirrored[share], self.padding)
 
 
 def measured(images: UInt8[Tensor, "batch channels height width"], levels: int = 255) -> Pixels:
@@ -51,7 +74,7 @@ def shift_and_mirror(
     top: Int64[Tensor, " batch"],
     left: Int64[Tensor, " batch"],
     mirrored: Bool[Tensor, " batch"],
-    padding: int = PADDING,
+    padding: int,
 ) -> UInt8[Tensor, "batch channels height width"]:
     """Each image padded with black, cropped to its own size at (top, left), and flipped left-right where `mirrored`.
 
@@ -65,16 +88,3 @@ def shift_and_mirror(
     positions = rows[:, :, None] * padded.shape[-1] + columns[:, None, :]
     flat = positions.view(batch, 1, height * width).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view_as(images)
-
-
-def augment(
-    images: UInt8[Tensor, "batch channels height width"], generator: torch.Generator, share: slice, total: int
-) -> UInt8[Tensor, "batch channels height width"]:
-    """Shifted by up to 4 pixels and mirrored half of the time, as usual on CIFAR.
-
-    `images` are the `share` of a batch of `total`; the draws are made for all of it, so that an image is
-    changed in the same way whichever process holds it.
-    """
-    top, left = torch.randint(0, 2 * PADDING + 1, (2, total), generator=generator).to(images.device)
-    mirrored = (torch.rand(total, generator=generator) < 0.5).to(images.device)
-    return shift_and_mirror(images, top[share], left[share], mirrored[share])

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from splinecut.training.data import pixels
 from splinecut.training.data.order import Order
-from splinecut.training.data.pixels import Pixels
+from splinecut.training.data.pixels import Augmentation, Pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +19,13 @@ class TensorSplit:
 
     inputs: images, uint8 (rows, channels, height, width), seen through `pixels`; or points, float32 (rows, features)
     targets: class numbers, int64 (rows,), or values, float32 (rows, outputs)
-    is_augmented: whether training shifts and mirrors the images
+    augmentation: what training does to the images before it sees them
     """
 
     inputs: Tensor
     targets: Tensor
     pixels: Pixels | None = None
-    is_augmented: bool = False
+    augmentation: Augmentation | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -47,12 +46,12 @@ class TensorSplit:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, batch by batch; see `Split`."""
         order = Order(batch_size, train, seed, epoch, skip, rank, world)
-        augmented = train and augment and self.is_augmented
+        change = self.augmentation if train and augment else None
         for number, batch in order.batches(len(self)):
             rows = batch[order.share].to(self.inputs.device)
             inputs = self.inputs[rows]
-            if augmented:
-                inputs = pixels.augment(inputs, order.generator(number), order.share, len(batch))
+            if change is not None:
+                inputs = change(inputs, order.generator(number), order.share, len(batch))
             inputs = self._seen(inputs.to(device, non_blocking=True), channels_last)
             yield inputs, self.targets[rows].to(device, non_blocking=True)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from splinecut.training.data.dataset import DataSet, held_out
 from splinecut.training.data.order import generator
-from splinecut.training.data.pixels import measured
+from splinecut.training.data.pixels import Augmentation, measured
 from splinecut.training.data.tensors import TensorSplit, digest
 
 CONTENTS = 0  # seed of what the sets hold and of their test rows; a run's seed moves neither
@@ -71,7 +71,7 @@ def load_digits() -> DataSet:
     images = torch.from_numpy(bunch.images).to(torch.uint8)[:, None]
     labels = torch.from_numpy(bunch.target).long()
     train, test = held_out(labels, TEST_SHARE, CONTENTS)
-    whole = TensorSplit(images, labels, measured(images[train], levels=16))
+    whole = TensorSplit(images, labels, measured(images[train], levels=16), Augmentation(padding=1, mirror=False))
     return _assembled("digits", whole, train, test, tuple("0123456789"))
 
 
