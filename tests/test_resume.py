@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ EXPERIMENT = {
     "model": {"name": "convnet", "preset": "digits", "width": 0.5},
     "data": "digits",
     # A checkpoint every 30 ms: kills then fall before, between and inside their writes.
-    "training": {"epochs": 8, "batch_size": 64, "checkpoint_minutes": 0.0005},
+    "training": {"epochs": 12, "batch_size": 64, "checkpoint_minutes": 0.0005},
 }
 
 
@@ -37,7 +38,8 @@ def outcome(out: Path) -> tuple[dict, dict[str, bytes]]:
     record = json.loads((folder / "record.json").read_text())
     ledger = Ledger.from_dict(record.pop("ledger")).without_time()
     weights = {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
-    record.pop("energy")
+    for measured_or_around in ("energy", "commit"):  # joules differ; a commit may fall between two runs
+        record.pop(measured_or_around)
     return {**record, "ledger": ledger}, weights
 
 
@@ -49,7 +51,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict[st
 
 
 def test_twenty_kills_leave_weights_metrics_and_ledger_bit_identical(tmp_path: Path, undisturbed: tuple) -> None:
-    after_a_while = [f"seconds:{0.15 + 0.07 * (i % 7)}" for i in range(8)]
+    after_a_while = [f"steps:{random.Random(i).uniform(1, 25):.3f}" for i in range(8)]
     inside_a_write = [f"fsync:{n}" for n in (1, 2, 5, 6)] + [f"half-written:{n}" for n in (1, 2, 3)]
     around_a_rename = [f"before-rename:{n}" for n in (1, 2)] + [f"after-rename:{n}" for n in (1, 3)]
     at_an_epochs_end = ["epoch:1"]

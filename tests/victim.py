@@ -2,9 +2,10 @@
 
     python victim.py OUT EXPERIMENT_JSON KILL...
 
-A KILL is `seconds:S` (from outside, after S seconds of training), `fsync:N`, `before-rename:N`, `after-rename:N`,
-`half-written:N` (inside the N-th write of the process) or `epoch:N` (between the N-th epoch's end and its
-checkpoint). `stop-here` leaves the run as the last kill left it. Prints one JSON line a process: how it ended.
+A KILL is `steps:X` (from outside, X steps into its training; the fraction is of a few milliseconds), `fsync:N`,
+`before-rename:N`, `after-rename:N`, `half-written:N` (inside the N-th write of the process) or `epoch:N` (between
+the N-th epoch's end and its checkpoint). `stop-here` leaves the run as the last kill left it. Prints one JSON line a
+process: how it ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import torch
 
 from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
+from splinecut.networks import cost
 from splinecut.training import loop
+from splinecut.training.hooks import Moment
 from splinecut.training.progress import Watch
 
 
@@ -70,10 +73,12 @@ def arm(kill: str) -> None:
 
 def child(kill: str, out: str, experiment: Experiment, ready: int) -> None:
     arm(kill)
-    watch = Watch()
-    started = watch.start
-    watch.start = lambda moment: (started(moment), os.write(ready, b"."))[0]  # type: ignore[method-assign]
-    runner.run(experiment, out, device="cpu", watch=watch)
+
+    class Tell(Watch):
+        def after_step(self, moment: Moment) -> None:
+            os.write(ready, b".")
+
+    runner.run(experiment, out, device="cpu", watch=Tell())
 
 
 def one_process(kill: str, out: str, experiment: Experiment) -> int:
@@ -85,9 +90,11 @@ def one_process(kill: str, out: str, experiment: Experiment) -> int:
         child(kill, out, experiment, ready)
         os._exit(0)
     os.close(ready)
-    if kill.startswith("seconds:"):
-        os.read(listen, 1)
-        time.sleep(float(kill.partition(":")[2]))
+    if kill.startswith("steps:"):
+        steps, fraction = divmod(float(kill.partition(":")[2]), 1)
+        for _ in range(int(steps)):
+            os.read(listen, 1)
+        time.sleep(0.008 * fraction)
         os.kill(process, signal.SIGKILL)
     _, status = os.waitpid(process, 0)
     os.close(listen)
@@ -98,6 +105,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     _, out, text, *kills = sys.argv
     experiment = Experiment.from_dict(json.loads(text))
+    dataset = runner.load_data(experiment)  # what is imported once here need not be imported by each child
+    cost.forward_flops(runner.build_model(experiment, dataset), dataset.input_shape)
     for kill in kills or []:
         if kill == "stop-here":
             sys.exit(0)

@@ -21,6 +21,7 @@ from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
 from splinecut.training.progress import Watch
+from splinecut.training.tx2 import tx2_estimate
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,6 +56,19 @@ class KeepBest(Hook):
     def restore(self, state: dict[str, Any]) -> None:
         if state["epoch"]:
             self.epoch, self.value, self.weights = state["epoch"], state["value"], state["weights"]
+
+
+class ChargeEnergy(Hook):
+    """Charges the joules of each epoch to the phase, so that they are in the checkpoint like everything else."""
+
+    def __init__(self, meter: energy.Meter) -> None:
+        self.meter, self.charged = meter, 0.0
+
+    def after_epoch(self, moment: Moment) -> bool:
+        if self.meter.joules is not None:
+            moment.ledger.spend(moment.phase, joules=self.meter.joules - self.charged)
+            self.charged = self.meter.joules
+        return False
 
 
 def run(
@@ -94,8 +108,8 @@ def _run(
     if processes.is_first:
         describe(folder, experiment)
     ledger, best = Ledger(), KeepBest()
-    hooks: Sequence[Hook] = (best, watch) if processes.is_first else (best,)
-    with energy.Meter() as meter:
+    with energy.Meter(device) as meter:
+        hooks: Sequence[Hook] = (best, ChargeEnergy(meter), *([watch] if processes.is_first else []))
         history = train(
             model,
             dataset,
@@ -108,8 +122,6 @@ def _run(
             processes=processes,
             say=watch.say if processes.is_first else None,
         )
-    if meter.joules is not None:
-        ledger.spend("train", joules=meter.joules)
     test = _measure(model, dataset, best, ledger, device, processes)
     record = Record(
         name=experiment.name,
@@ -187,13 +199,9 @@ def _measure(
 
 def _energy(model: nn.Module, dataset: DataSet, ledger: Ledger) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    total = ledger.total
-    moved = (
-        cost.bytes_moved(model, dataset.input_shape)
-        * total.flops
-        // max(1, cost.forward_flops(model, dataset.input_shape))
-    )
-    return {"measured_joules": total.joules, "estimate_tx2_joules": energy.tx2_estimate(total.flops, moved)}
+    total, spent = ledger.total, cost.cost(model, dataset.input_shape)
+    moved = spent.bytes * total.flops // max(1, spent.flops)
+    return {"measured_joules": total.joules, "estimate_tx2_joules": tx2_estimate(total.flops, moved)}
 
 
 def _finish(folder: Path, model: nn.Module, best: KeepBest, record: Record) -> None:

@@ -223,6 +223,7 @@ class _Training:
                 "random_cuda": cuda,
                 "epoch": moment.epoch,
                 "step": moment.step,
+                "learning_rate": moment.learning_rate,
                 "history": moment.history,
                 "sums": {"loss": self.loss_sum, "correct": self.correct, "seen": self.seen},
                 "ledger": moment.ledger.to_dict(),
@@ -250,6 +251,7 @@ class _Training:
         if state["random_cuda"]:
             torch.cuda.set_rng_state(state["random_cuda"][self.processes.rank])
         moment.epoch, moment.step, moment.history = state["epoch"], state["step"], state["history"]
+        moment.learning_rate = state["learning_rate"]
         sums = state["sums"]
         self.loss_sum, self.correct = sums["loss"].to(self.device), sums["correct"].to(self.device)
         self.seen = sums["seen"]
