@@ -105,7 +105,7 @@ def looks(images: Encoded, sample: int = 100) -> set[tuple[bool, tuple[int, int]
 def to_tensor(images: Encoded, channels: int) -> Tensor:
     """All images as one tensor, uint8 (rows, channels, height, width); raises SizesDiffer where that cannot be.
 
-    One thread: on images this small, decoding in several waits for the interpreter's lock and takes longer.
+    One thread: with two, 16,000 images of 32x32 took longer, not less.
     """
     width, height = decode(images, 0, lambda image: image.size)
     pixels = np.empty((len(images), height, width, channels), dtype=np.uint8)
