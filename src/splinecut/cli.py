@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from splinecut.commands.partition import partition
 from splinecut.errors import SplinecutError, unknown
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def run(
     from splinecut.experiments import spec
 
     _run(spec.load(recipe, set_ or ()), out, data_dir, device)
+
+
+app.command()(partition)
 
 
 @app.command("list")
