@@ -15,13 +15,12 @@ from splinecut.experiments.folder import commit, describe, locked, versions
 from splinecut.experiments.records import Record
 from splinecut.files import write_atomically
 from splinecut.networks import cost, models
-from splinecut.training import checkpoint, data, devices, energy
+from splinecut.training import checkpoint, data, devices, energy, tx2
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
 from splinecut.training.progress import Watch
-from splinecut.training.tx2 import tx2_estimate
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -199,9 +198,9 @@ def _measure(
 
 def _energy(model: nn.Module, dataset: DataSet, ledger: Ledger) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    total, spent = ledger.total, cost.cost(model, dataset.input_shape)
+    total, spent = ledger.total, cost.cost(model, dataset.input_shape, batch=tx2.BATCH)
     moved = spent.bytes * total.flops // max(1, spent.flops)
-    return {"measured_joules": total.joules, "estimate_tx2_joules": tx2_estimate(total.flops, moved)}
+    return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
 
 
 def _finish(folder: Path, model: nn.Module, best: KeepBest, record: Record) -> None:
