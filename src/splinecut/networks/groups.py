@@ -1,0 +1,166 @@
+"""Which channels of a network must leave together, read off its exported graph and proved on an example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor, nn
+
+from splinecut.errors import InputError, unknown
+from splinecut.networks.branches import branches
+from splinecut.networks.flow import Maker, Walk, canonical_names
+from splinecut.networks.ties import varies
+from splinecut.networks.trace import export
+from splinecut.networks.units import Branch, Groups, Member, Producer, UnitGroup
+from splinecut.networks.wrappers import evaluating, unwrapped
+
+RESIDUAL = {
+    "tied": "a residual stream shrinks as one",
+    "select": "streams stay whole; blocks drop inputs by their `Select` modules, each a group of its own",
+    "inner": "streams stay whole; only units that never meet a residual sum can leave",
+}
+_ROWS = 2  # of the example that are run
+
+
+def groups(model: nn.Module, example: Tensor | tuple[Any, ...], residual: str = "tied", prove: bool = True) -> Groups:
+    """The groups of `model`, in the order they run; `left_whole` says what cannot be cut and why.
+
+    example:  (batch, *input), or a tuple of the network's arguments.
+    residual: "tied" (a stream shrinks as one), "select" (streams stay; `Select` modules are groups), "inner".
+    prove:    take one unit from every group, compare the cut network with the masked one on two rows of the example,
+              and leave whole what does not agree: code that counts channels by itself cannot be read off a graph.
+
+    The network is read in eval mode and left as found.
+    """
+    from splinecut.networks.proof import proved
+
+    if residual not in RESIDUAL:
+        raise unknown("residual policy", residual, RESIDUAL)
+    model, inputs = unwrapped(model), _rows(example)
+    with evaluating(model), torch.random.fork_rng(devices=[]):
+        walk = Walk(export(model, inputs, any_batch=False), model, residual).run()
+        found = _read(walk, branches(walk), _flops(model, inputs))
+        return proved(model, found, inputs) if prove else found
+
+
+def blocks(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[Branch, ...]:
+    """The residual branches of `model` that can be dropped whole, their shortcuts being kept."""
+    return groups(model, example, residual="inner").branches
+
+
+def _rows(example: Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
+    inputs = example if isinstance(example, tuple) else (example,)
+    if not inputs or not isinstance(inputs[0], Tensor) or inputs[0].ndim < 2:
+        raise InputError(f"example must be (batch, *input), got {_shape_of(inputs)}; add a batch axis")
+    return tuple(value[:_ROWS] if isinstance(value, Tensor) and value.ndim else value for value in inputs)
+
+
+def _shape_of(inputs: tuple[Any, ...]) -> str:
+    return f"shape {tuple(inputs[0].shape)}" if inputs and isinstance(inputs[0], Tensor) else repr(inputs)[:60]
+
+
+def _flops(model: nn.Module, inputs: tuple[Any, ...]) -> int:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        model(*inputs)
+    return round(counter.get_total_flops() / inputs[0].shape[0])
+
+
+def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int) -> Groups:
+    """Turns the ties of a walk into groups: a class of labels is a unit, layers that share units are a group."""
+    _settle_values(walk)
+    of, frozen = walk.ties.classes()
+    rows = [of[walk.ties.slots[maker.key, maker.axis].numpy()] for maker in walk.makers]
+    owner, unit = np.full(len(of), -1), np.full(len(of), -1)  # of each class: its group, and which unit of it
+    found: list[tuple[int, list[Maker]]] = []
+    whole: dict[str, str] = {}
+    for together in _components(rows):
+        makers = [walk.makers[m] for m in together]
+        classes = np.array(list(dict.fromkeys(np.concatenate([rows[m] for m in together]).tolist())), np.int64)
+        reason = next((frozen[c] for c in classes.tolist() if c in frozen), None)
+        if reason is None and len(classes) == 1 < len(rows[together[0]]):
+            reason = "all its units are tied together"
+        if reason is not None:
+            whole |= {maker.path: reason for maker in makers}
+            continue
+        owner[classes], unit[classes] = len(found), np.arange(len(classes))
+        found.append((len(classes), makers))
+    members = _members(walk, of, owner, unit, len(found))
+    return _with_costs(walk, tuple(map(_group, found, members, [walk] * len(found))), whole, droppable, flops)
+
+
+def _group(found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: Walk) -> UnitGroup:
+    size, makers = found
+    producers = tuple(
+        Producer(m.path, None if m.is_selector else m.key, m.axis, m.bias, walk.norm_after.get(m.key)) for m in makers
+    )
+    return UnitGroup(makers[0].path, size, members, producers, "selector" if makers[0].is_selector else "channels")
+
+
+def _settle_values(walk: Walk) -> None:
+    """Parameters that were added or multiplied: units must lie along one axis of theirs, or they stay."""
+    of, _ = walk.ties.classes()
+    weights = {key for key, _ in walk.ties.slots}
+    for key, labels in walk.as_value.items():
+        classes = torch.from_numpy(of)[labels.flatten()].view(labels.shape)
+        axes = [axis for axis in range(labels.ndim) if varies(classes, axis)]
+        if key in weights or len(axes) > 1:
+            walk.ties.freeze(labels, f"{key} is used in a way that does not say which axis its units lie along")
+        elif axes:
+            slot = walk.ties.slot(key, axes[0], labels.shape[axes[0]])
+            walk.roles[key, axes[0]] = "follower"
+            walk.ties.tie(slot, walk.ties.along(labels, axes[0]))
+
+
+def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
+    """Makers that share a class, in the order of their first; each list is one group."""
+    if not made:
+        return []
+    rows = np.repeat(np.arange(len(made)), [len(classes) for classes in made])
+    columns = np.concatenate(made)
+    size = len(made) + int(columns.max()) + 1
+    graph = coo_matrix((np.ones(len(rows), bool), (rows, len(made) + columns)), shape=(size, size))
+    _, component = connected_components(graph, directed=False)
+    found: dict[int, list[int]] = {}
+    for maker in range(len(made)):
+        found.setdefault(int(component[maker]), []).append(maker)
+    return list(found.values())
+
+
+def _members(
+    walk: Walk,
+    of: Int64[np.ndarray, " labels"],
+    owner: Int64[np.ndarray, " classes"],
+    unit: Int64[np.ndarray, " classes"],
+    n_groups: int,
+) -> list[tuple[Member, ...]]:
+    found: list[list[Member]] = [[] for _ in range(n_groups)]
+    for (key, axis), labels in walk.ties.slots.items():
+        classes = of[labels.numpy()]
+        for group in np.unique(owner[classes][owner[classes] >= 0]):
+            units = np.where(owner[classes] == group, unit[classes], -1)
+            source = None
+            if key in walk.points_at:
+                pointed = walk.points_at[key].numpy()
+                is_ours = (pointed >= 0) & (owner[of[pointed]] == group)
+                source = np.where(is_ours, unit[of[pointed]], -1)
+            found[group].append(Member(key, axis, walk.roles[key, axis], units, source))
+    return [tuple(members) for members in found]
+
+
+def _with_costs(
+    walk: Walk, found: tuple[UnitGroup, ...], whole: dict[str, str], droppable: tuple[Branch, ...], flops: int
+) -> Groups:
+    first = set(canonical_names(walk.model).values())
+    parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}
+    touched = {member.key for group in found for member in group.members}
+    buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched}
+    bare = Groups(found, whole, droppable, parameters, buffers, walk.uses)
+    return Groups(found, whole, droppable, parameters, buffers, walk.uses, flops - bare.flops())
