@@ -1,0 +1,121 @@
+"""Cutting: the same network with fewer units, as an ordinary module of the same class."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
+from splinecut.networks.surgery.sizes import resize
+from splinecut.networks.units import BLOCKS, Groups, Keep
+from splinecut.networks.wrappers import unwrapped
+
+
+class RewrapWarning(UserWarning):
+    """A wrapper was taken off; the message says how to put it on again."""
+
+
+class Nothing(nn.Module):
+    """Takes anything and gives the number zero: stands where a residual branch was."""
+
+    def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
+        return x.new_zeros(())
+
+
+def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
+    """A copy of `model` without the units that do not stay; `model` itself is not touched.
+
+    Kept weights, gradients, statistics and hooks are carried over, and so are mode, precision, device, memory format,
+    requires_grad and tied parameters. `optimizer` is moved to the new parameters in place, its state sliced alike.
+    A group of which nothing stays keeps one unit that is read with weight zero: no layer is ever empty.
+    Hooks on single tensors (`Tensor.register_hook`) are not carried over; they know the old size.
+    """
+    bare = unwrapped(model)
+    groups.check(keep)
+    groups.check_model(bare)
+    filled, empty = _fill_empty(groups, keep)
+    tensors = dict(bare.named_parameters()) | dict(bare.named_buffers())
+    slices = {key: axes for key, axes in groups.slices(filled).items() if not all(s.all() for s in axes.values())}
+    # deepcopy takes from its memo what is there already, wherever in the network it occurs: tied stays tied.
+    memo: dict[int, Any] = {id(tensors[key]): _smaller(tensors[key], axes) for key, axes in slices.items()}
+    memo |= {id(tensors[key]): value for key, value in _renumbered(groups, filled, tensors).items()}
+    smaller = copy.deepcopy(bare, memo)
+    for path in {key.rpartition(".")[0] for key in slices}:
+        resize(smaller.get_submodule(path))
+    _drop(smaller, groups, keep)
+    _silence(smaller, groups, filled, empty)
+    _copy_gradients(tensors, memo, slices)
+    if optimizer is not None:
+        left = {id(parameter) for parameter in smaller.parameters()}
+        moved: dict[Tensor, Tensor] = {
+            p: memo[id(p)] for p in bare.parameters() if id(p) in memo and id(memo[id(p)]) in left
+        }
+        carry_over(optimizer, list(bare.parameters()), moved, {tensors[key]: axes for key, axes in slices.items()})
+    if bare is not model:
+        name = type(model).__name__
+        warnings.warn(f"cut took off {name}; wrap the result again: {name}(smaller, ...)", RewrapWarning, stacklevel=2)
+    return smaller
+
+
+def _fill_empty(groups: Groups, keep: Keep) -> tuple[dict[str, Bool[np.ndarray, " units"]], list[str]]:
+    """The keep map with the first unit kept where none would be, and the names of the groups in question."""
+    filled, empty = dict(keep), []
+    for name, kept in keep.items():
+        if name != BLOCKS and not np.any(kept):
+            filled[name] = np.arange(len(kept)) == 0
+            empty.append(name)
+    return filled, empty
+
+
+def _smaller(tensor: Tensor, axes: Axes) -> Tensor:
+    smaller = sliced(tensor.detach(), axes)
+    return nn.Parameter(smaller, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else smaller
+
+
+def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Lists of channels that point into axes that shrink: what is left of them, counted anew."""
+    stays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for group in groups:
+        for member in group.role("pointer") if group.name in keep else ():
+            kept = keep[group.name]
+            assert member.source is not None
+            source = np.where(member.source < 0, True, kept[member.source])
+            entries, sources = stays.get(member.key, (np.True_, np.True_))
+            stays[member.key] = (entries & member.stays(kept), sources & source)
+    result = {}
+    for key, (entries, sources) in stays.items():
+        old = tensors[key].cpu().numpy()
+        result[key] = torch.from_numpy((np.cumsum(sources) - 1)[old[entries]]).to(tensors[key])
+    return result
+
+
+def _drop(smaller: nn.Module, groups: Groups, keep: Keep) -> None:
+    for branch in groups.dropped(keep):
+        for path in branch.modules:
+            parent, _, name = path.rpartition(".")
+            setattr(smaller.get_submodule(parent), name, Nothing())
+
+
+def _silence(smaller: nn.Module, groups: Groups, filled: Keep, empty: list[str]) -> None:
+    """Zero weights for what reads the stand-in of an empty group."""
+    tensors = dict(smaller.named_parameters())
+    for name in empty:
+        for member in groups[name].role("consumer"):
+            if member.key in tensors:
+                units = member.units[groups.slices(filled)[member.key][member.axis]]
+                places = torch.from_numpy(np.flatnonzero(units >= 0)).to(tensors[member.key].device)
+                with torch.no_grad():
+                    tensors[member.key].index_fill_(member.axis, places, 0)
+
+
+def _copy_gradients(tensors: Mapping[str, Tensor], memo: Mapping[int, Any], slices: Mapping[str, Axes]) -> None:
+    for key, tensor in tensors.items():
+        if tensor.grad is not None and id(tensor) in memo:
+            memo[id(tensor)].grad = sliced(tensor.grad, slices.get(key, {}))
