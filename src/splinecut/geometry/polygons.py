@@ -1,93 +1,130 @@
-"""Convex polygons in bulk: area, centroid, mixing vertex rows, and taking some polygons with their vertices.
+"""Convex polygons in bulk: area, centroid, the widest triangle, mixing vertex rows, taking some polygons.
 
 A set of polygons is ragged: polygon p has the vertices ring[offsets[p]:offsets[p + 1]], counter-clockwise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float, Int64
 from numba import njit
 
+Offsets = Int64[np.ndarray, " polygons_and_one"]
+Ring = Int64[np.ndarray, " places"]
 
-@njit(cache=True)
-def _measure(offsets, ring, xy):  # type: ignore[no-untyped-def]
-    n = len(offsets) - 1
-    area, centroid = np.zeros(n), np.zeros((n, 2))
-    for p in range(n):
-        first, stop = offsets[p], offsets[p + 1]
-        # Seen from the first vertex: differences of nearby points keep the digits of small polygons.
-        x0, y0 = xy[ring[first], 0], xy[ring[first], 1]
-        twice, mx, my = 0.0, 0.0, 0.0
-        for place in range(first + 1, stop - 1):
-            ax, ay = xy[ring[place], 0] - x0, xy[ring[place], 1] - y0
-            bx, by = xy[ring[place + 1], 0] - x0, xy[ring[place + 1], 1] - y0
-            piece = ax * by - ay * bx
-            twice += piece
-            mx += piece * (ax + bx)
-            my += piece * (ay + by)
-        area[p] = twice / 2
-        if twice > 0:
-            centroid[p, 0], centroid[p, 1] = x0 + mx / (3 * twice), y0 + my / (3 * twice)
-        else:  # no area to weigh by: the mean of the vertices is as good
-            for place in range(first, stop):
-                centroid[p, 0] += xy[ring[place], 0] / (stop - first)
-                centroid[p, 1] += xy[ring[place], 1] / (stop - first)
-    return area, centroid
+
+def next_place(offsets: Offsets) -> Int64[np.ndarray, " places"]:
+    """For each place of the ring, the place that follows it in its polygon."""
+    onward = np.arange(1, offsets[-1] + 1)
+    onward[offsets[1:] - 1] = offsets[:-1]
+    return onward
 
 
 def areas_and_centroids(
-    offsets: Int64[np.ndarray, " polygons_and_one"], ring: Int64[np.ndarray, " places"], xy: Float[np.ndarray, "n 2"]
+    offsets: Offsets, ring: Ring, xy: Float[np.ndarray, "n 2"]
 ) -> tuple[Float[np.ndarray, " polygons"], Float[np.ndarray, "polygons 2"]]:
-    """Area (positive when counter-clockwise) and centroid of each polygon."""
-    return _measure(offsets, ring, xy)  # type: ignore[no-any-return]
+    """Area (positive when counter-clockwise) and centroid of each polygon.
+
+    Seen from the first vertex: differences of nearby points keep the digits of small polygons. A polygon without area
+    has the mean of its vertices for a centroid.
+    """
+    origin = xy[ring[offsets[:-1]]]
+    a = xy[ring] - np.repeat(origin, np.diff(offsets), axis=0)
+    b = a[next_place(offsets)]
+    piece = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
+    twice = np.add.reduceat(piece, offsets[:-1])
+    moment = np.add.reduceat(piece[:, None] * (a + b), offsets[:-1], axis=0)
+    mean = np.add.reduceat(a, offsets[:-1], axis=0) / np.diff(offsets)[:, None]
+    is_flat = twice <= 0
+    shift = np.where(is_flat[:, None], mean, moment / np.where(is_flat, 1.0, 3 * twice)[:, None])
+    return twice / 2, origin + shift
+
+
+def by_size(offsets: Offsets, most: int = 1 << 16) -> Iterator[tuple[np.ndarray, Int64[np.ndarray, "some corners"]]]:
+    """Polygons grouped by their number of corners: (which, their places), at most `most` polygons at once."""
+    sizes = np.diff(offsets)
+    for size in np.unique(sizes):
+        which = np.flatnonzero(sizes == size)
+        for start in range(0, len(which), most):
+            some = which[start : start + most]
+            yield some, offsets[some, None] + np.arange(size)
+
+
+def wide_triangles(
+    offsets: Offsets, ring: Ring, xy: Float[np.ndarray, "n 2"]
+) -> tuple[Int64[np.ndarray, "polygons 3"], Float[np.ndarray, " polygons"]]:
+    """Three corners of each polygon that lie far apart, and how high their triangle is.
+
+    Two at the largest distance, and the one farthest from the line through them.
+    """
+    corners, height = np.empty((len(offsets) - 1, 3), dtype=np.int64), np.empty(len(offsets) - 1)
+    for which, places in by_size(offsets):
+        points = xy[ring[places]]
+        i, j = np.triu_indices(places.shape[1], 1)
+        apart = ((points[:, i] - points[:, j]) ** 2).sum(axis=2)
+        longest, row = apart.argmax(axis=1), np.arange(len(which))
+        a, b = points[row, i[longest]], points[row, j[longest]]
+        d, e = (b - a)[:, None], points - a[:, None]
+        twice = np.abs(d[..., 0] * e[..., 1] - d[..., 1] * e[..., 0])
+        corners[which] = ring[np.stack([places[row, i[longest]], places[row, j[longest]], places[row, twice.argmax(1)]], 1)]
+        length = np.sqrt(apart[row, longest])
+        height[which] = np.divide(twice.max(axis=1), length, out=np.zeros_like(length), where=length > 0)
+    return corners, height
+
+
+def take(offsets: Offsets, ring: Ring, first: int, stop: int, n: int) -> tuple[Offsets, Ring, np.ndarray, np.ndarray]:
+    """Polygons first..stop with their vertices, of n, renumbered in order of appearance.
+
+    Gives their offsets and ring, the old number of each new vertex, and the new number of each old one (-1: none).
+    """
+    low, high = offsets[first], offsets[stop]
+    number, fresh = np.full(n, -1), np.empty(high - low, dtype=np.int64)
+    used = np.empty(min(high - low, n), dtype=np.int64)
+    count = _renumber(ring[low:high], number, fresh, used)
+    return offsets[first : stop + 1] - low, fresh, used[:count], number
 
 
 @njit(cache=True)
-def take(offsets, ring, first, stop, n_vertices):  # type: ignore[no-untyped-def]
-    """Polygons first..stop with their vertices renumbered in order of appearance: (offsets, ring, old numbers, new numbers)."""
-    low, high = offsets[first], offsets[stop]
-    number = np.full(n_vertices, -1, dtype=np.int64)
-    used = np.empty(min(high - low, n_vertices), dtype=np.int64)
-    fresh = np.empty(high - low, dtype=np.int64)
+def _renumber(ring, number, fresh, used):  # type: ignore[no-untyped-def]
     count = 0
-    for place in range(low, high):
+    for place in range(len(ring)):
         vertex = ring[place]
         if number[vertex] < 0:
             number[vertex] = count
             used[count] = vertex
             count += 1
-        fresh[place - low] = number[vertex]
-    return offsets[first : stop + 1] - low, fresh, used[:count], number
+        fresh[place] = number[vertex]
+    return count
 
 
-@njit(cache=True)
-def mixed_rows(rows, wanted, e, f, share):  # type: ignore[no-untyped-def]
-    """Rows of the wanted vertices: old ones as they are, new ones (1-share) e + share f, e and f old or on an edge."""
-    n_old, width = rows.shape
-    out = np.empty((len(wanted), width), dtype=rows.dtype)
-    for k in range(len(wanted)):
-        vertex = wanted[k]
-        if vertex < n_old:
-            for c in range(width):
-                out[k, c] = rows[vertex, c]
-            continue
-        a, b, s = e[vertex - n_old], f[vertex - n_old], share[vertex - n_old]
-        if a < n_old and b < n_old:
-            for c in range(width):
-                out[k, c] = (1.0 - s) * rows[a, c] + s * rows[b, c]
-            continue
-        a1, a2, ta = (a, a, 0.0) if a < n_old else (e[a - n_old], f[a - n_old], share[a - n_old])
-        b1, b2, tb = (b, b, 0.0) if b < n_old else (e[b - n_old], f[b - n_old], share[b - n_old])
-        for c in range(width):
-            at_a = (1.0 - ta) * rows[a1, c] + ta * rows[a2, c]
-            at_b = (1.0 - tb) * rows[b1, c] + tb * rows[b2, c]
-            out[k, c] = (1.0 - s) * at_a + s * at_b
+def mixed_rows(
+    rows: Float[np.ndarray, "old width"],
+    wanted: Int64[np.ndarray, " wanted"],
+    corner: Int64[np.ndarray, "new k"],
+    weight: Float[np.ndarray, "new k"],
+) -> Float[np.ndarray, "wanted width"]:
+    """Rows of the wanted vertices: old ones as they are, new ones the weighted sum of the rows of their corners."""
+    out = np.empty((len(wanted), rows.shape[1]))
+    _mix(rows, wanted, corner, weight, out)
     return out
 
 
-def next_place(offsets: Int64[np.ndarray, " polygons_and_one"]) -> Int64[np.ndarray, " places"]:
-    """For each place of the ring, the place that follows it in its polygon."""
-    onward = np.arange(1, offsets[-1] + 1)
-    onward[offsets[1:] - 1] = offsets[:-1]
-    return onward
+@njit(cache=True)
+def _mix(rows, wanted, corner, weight, out):  # type: ignore[no-untyped-def]
+    n_old = len(rows)
+    for k in range(len(wanted)):
+        new = wanted[k] - n_old
+        if new < 0:
+            for c in range(rows.shape[1]):
+                out[k, c] = rows[wanted[k], c]
+            continue
+        for j in range(corner.shape[1]):
+            row, w = corner[new, j], weight[new, j]
+            if j == 0:
+                for c in range(rows.shape[1]):
+                    out[k, c] = w * rows[row, c]
+            elif w != 0.0:
+                for c in range(rows.shape[1]):
+                    out[k, c] += w * rows[row, c]

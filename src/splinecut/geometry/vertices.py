@@ -24,8 +24,8 @@ from splinecut.geometry import crossings, maxima, polygons, splitting
 from splinecut.geometry.graph import Graph, Node
 from splinecut.geometry.slices import Slice
 
-Progress = Callable[[float, int], None]
-"""Called with the share of the window that is done and the number of regions so far."""
+Progress = Callable[[float], object]
+"""Called with the share of the window that is done."""
 
 LABEL_UNITS = 1 << 40  # an edge's label is layer * LABEL_UNITS + unit; -1 - side for a side of the window
 
@@ -83,19 +83,18 @@ class Block:
 class Splitting:
     """What a cut makes of a block, before any row is computed: new vertices as mixtures, new polygons.
 
-    New vertex number n_old + i lies at (1 - share[i]) e[i] + share[i] f[i]; zero lists (vertex, unit) that are
-    exactly zero there. parent: the polygon each new one came from.
+    New vertex number n_old + i is the mixture of the old vertices corner[i]; zero lists (vertex, unit) pairs where
+    the unit is exactly zero.
     """
 
-    e: Int64[np.ndarray, " new"]
-    f: Int64[np.ndarray, " new"]
-    share: Float[np.ndarray, " new"]
+    corner: Int64[np.ndarray, "new k"]
+    weight: Float[np.ndarray, "new k"]
     keys: UInt64[np.ndarray, " new"]
     zero: Int64[np.ndarray, "zeros 2"]
-    offsets: Int64[np.ndarray, " polygons_and_one"]
-    ring: Int64[np.ndarray, " places"]
-    label: Int64[np.ndarray, " places"]
-    parent: Int64[np.ndarray, " polygons"]
+    cells: splitting.Cells
+
+    def __len__(self) -> int:
+        return len(self.cells.parent)
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def run(
             if made is None:
                 block = _encoded(block, step)
                 continue
-            if n_done + n_waiting + len(made.parent) > max_regions:
+            if n_done + n_waiting + len(made) > max_regions:
                 raise RegionLimit(
                     f"more than {max_regions:,} regions in the window; choose a smaller window or raise max_regions"
                 )
@@ -185,7 +184,7 @@ def run(
         n_done += len(block.mesh)
         if progress is not None:
             area_done += polygons.areas_and_centroids(block.mesh.offsets, block.mesh.ring, block.mesh.uv)[0].sum()
-            progress(min(1.0, area_done / region.area), n_done)
+            progress(min(1.0, area_done / region.area))
         yield block
 
 
@@ -215,34 +214,35 @@ def _split(block: Block, step: Cut, limit: int) -> Splitting | None:
         return maxima.split(block, step, limit)
     mesh, values = block.mesh, _above_kink(block, step)
     above, below = crossings.sign_bits(values, step.tolerance)
-    cut_offsets, cut_units = crossings.cuts_of(
-        crossings.any_of(mesh.offsets, mesh.ring, above), crossings.any_of(mesh.offsets, mesh.ring, below)
-    )
-    if len(cut_units) == 0:
+    in_both = crossings.any_of(mesh.offsets, mesh.ring, above) & crossings.any_of(mesh.offsets, mesh.ring, below)
+    polygon, units = crossings.set_bits(in_both)
+    if len(units) == 0:
         return None
-    edge_at, ends = crossings.edges_of(mesh.offsets, mesh.ring, cut_offsets)
-    ranges, share, unit, low_unit = crossings.cross_edges(ends, above, below, values, step.tolerance, mesh.keys)
-    cuts = (cut_offsets, cut_units)
-    drawn = splitting.outline(
-        mesh.offsets, mesh.ring, mesh.label, edge_at, ends, ranges, share, *cuts, values, step.tolerance
-    )
-    n_old, n_edge, mark = len(values), len(share), step.layer * LABEL_UNITS
-    cells, (e, f, s, first, second) = splitting.split(
-        mesh.offsets, mesh.ring, mesh.label, *cuts, drawn, step.tolerance, n_old + n_edge, mark, limit
-    )
-    ends = np.repeat(ends, np.diff(ranges), axis=0)
-    keys = crossings.mix(mesh.keys[ends[:, 0]], mesh.keys[ends[:, 1]], step.layer, low_unit)
-    known = np.concatenate([mesh.keys, keys])
-    inner = crossings.mix(known[e], known[f], step.layer, first, second)
-    vertex = np.arange(n_old, n_old + n_edge + len(e))
-    zero = np.stack([np.concatenate([vertex, vertex[n_edge:]]), np.concatenate([unit, first, second])], axis=1)
+    cut_offsets = np.searchsorted(polygon, np.arange(len(mesh) + 1))
+    at, ends = crossings.edges_of(mesh.offsets, mesh.ring, np.diff(cut_offsets) > 0, mesh.keys)
+    edges = crossings.cross_edges(at, ends, above, below, values, step.tolerance)
+    mark = step.layer * LABEL_UNITS
+    cells, inner = splitting.split(mesh, edges, cut_offsets, units, values, step.tolerance, mark, limit)
+    return _described(mesh, step.layer, edges, cells, inner)
+
+
+def _described(
+    mesh: Mesh, layer: int, edges: crossings.Edges, cells: splitting.Cells, inner: splitting.Inner
+) -> Splitting:
+    """Edge vertices and inner vertices in one list, with keys that do not depend on the block they were made in."""
+    ends = np.repeat(edges.ends, np.diff(edges.ranges), axis=0)
+    share = edges.share[:, None]
+    keys = crossings.mix(*mesh.keys[ends].T, layer, edges.low_unit)
+    polygon_keys = np.add.reduceat(mesh.keys[mesh.ring], mesh.offsets[:-1])
+    inner_keys = crossings.mix(polygon_keys[inner.polygon], layer, inner.unit, inner.other)
+    vertex = len(mesh.uv) + np.arange(len(share) + len(inner.unit))
+    zero_at = np.concatenate([vertex, vertex[len(share) :]])
     return Splitting(
-        np.concatenate([ends[:, 0], e]),
-        np.concatenate([ends[:, 1], f]),
-        np.concatenate([share, s]),
-        np.concatenate([keys, inner]),
-        zero,
-        *cells,
+        np.concatenate([ends[:, [0, 1, 0, 0]], inner.corner]),
+        np.concatenate([np.hstack([1 - share, share, 0 * share, 0 * share]), inner.weight]),
+        np.concatenate([keys, inner_keys]),
+        np.stack([zero_at, np.concatenate([edges.unit, inner.unit, inner.other])], axis=1),
+        cells,
     )
 
 
@@ -255,21 +255,21 @@ def _parts(block: Block, made: Splitting) -> list[Pending]:
     """The polygons of a splitting in as many runs as keep each block near its size."""
     row_bytes = 8 * sum(value[0].numel() for value in block.values.values())
     rows = max(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
-    n_vertices = len(block.mesh.uv) + len(made.share)
-    n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(made.parent))
-    bounds = np.searchsorted(made.offsets, np.linspace(0, made.offsets[-1], n_parts + 1))
-    bounds[0], bounds[-1] = 0, len(made.parent)
+    n_vertices = len(block.mesh.uv) + len(made.keys)
+    n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(made))
+    bounds = np.searchsorted(made.cells.offsets, np.linspace(0, made.cells.offsets[-1], n_parts + 1))
+    bounds[0], bounds[-1] = 0, len(made)
     return [Pending(block, made, a, b) for a, b in itertools.pairwise(np.unique(bounds).tolist())]
 
 
 def _materialise(pending: Pending, step: Cut) -> Block:
     """The block of these polygons, with all its rows computed and the code of the cut appended."""
-    block, made = pending.block, pending.splitting
-    n_total = len(block.mesh.uv) + len(made.share)
-    offsets, ring, used, number = polygons.take(made.offsets, made.ring, pending.first, pending.stop, n_total)
+    block, made, cells = pending.block, pending.splitting, pending.splitting.cells
+    n_total = len(block.mesh.uv) + len(made.keys)
+    offsets, ring, used, number = polygons.take(cells.offsets, cells.ring, pending.first, pending.stop, n_total)
 
     def mixed(rows: np.ndarray) -> np.ndarray:
-        return polygons.mixed_rows(rows, used, made.e, made.f, made.share)  # type: ignore[no-any-return]
+        return polygons.mixed_rows(rows, used, made.corner, made.weight)
 
     values = {
         name: torch.from_numpy(mixed(rows_of(value))).reshape(-1, *value.shape[1:])
@@ -279,9 +279,9 @@ def _materialise(pending: Pending, step: Cut) -> Block:
         zero = made.zero[number[made.zero[:, 0]] >= 0]
         rows_of(values[step.node.inputs[0]])[number[zero[:, 0]], zero[:, 1]] = step.kink
     keys = np.concatenate([block.mesh.keys, made.keys])[used]
-    label = made.label[made.offsets[pending.first] : made.offsets[pending.stop]]
+    label = cells.label[cells.offsets[pending.first] : cells.offsets[pending.stop]]
     mesh = Mesh(mixed(block.mesh.uv), keys, offsets, ring, label)
-    codes = tuple(code[made.parent[pending.first : pending.stop]] for code in block.codes)
+    codes = tuple(code[cells.parent[pending.first : pending.stop]] for code in block.codes)
     return _encoded(Block(mesh, values, codes, block.step), step)
 
 
