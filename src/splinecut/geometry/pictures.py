@@ -20,6 +20,7 @@ from splinecut.geometry.polygons import next_place
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
     from splinecut.geometry.partition import Partition
 
@@ -92,7 +93,7 @@ def plot(
     """
     if upto is not None:
         _check_layer(partition, upto)
-    ax = _new_axes() if ax is None else ax
+    ax = _panels(partition, 1)[1][0] if ax is None else ax
     _frame(partition, ax)
     if fill is not None:
         _fill(partition, ax, fill(partition))
@@ -115,7 +116,7 @@ def layer_by_layer(partition: Partition, path: str | Path | None = None) -> Figu
     A cut of a later layer turns exactly where it meets a cut of an earlier one.
     """
     n_layers = len(partition.layers)
-    figure, axes = _panels(n_layers + 1)
+    figure, axes = _panels(partition, n_layers + 1)
     for layer, ax in enumerate(axes[:-1]):
         _frame(partition, ax, f"layer {layer + 1}")
         _lines(ax, _edges(partition, partition.edge_layer < layer), GREY, 0.7, zorder=2)
@@ -133,7 +134,7 @@ def side_by_side(
     """The same window of several networks, the first one's cuts dotted under the others (Fig. 1b and 1c: pruning)."""
     if len(partitions) != len(titles):
         raise InputError(f"titles must be one per partition ({len(partitions)}), got {len(titles)}")
-    figure, axes = _panels(len(partitions))
+    figure, axes = _panels(partitions[0], len(partitions))
     for partition, title, ax in zip(partitions, titles, axes, strict=True):
         plot(partition, fill=fill, legend=False, ax=ax)
         if partition is not partitions[0]:
@@ -141,7 +142,8 @@ def side_by_side(
             _lines(ax, before, "#8C8C8C", 0.7, zorder=2, style=(0, (1.5, 2)))
         ax.set_title(f"{title}\n{len(partition):,} regions", fontsize=9)
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+    _legible(legend)
     return _finish(figure, path)
 
 
@@ -151,7 +153,7 @@ def unit_by_unit(partition: Partition, layer: int, path: str | Path | None = Non
     units = np.unique(partition.edge_unit[partition.edge_layer == layer])
     if len(units) == 0:
         raise InputError(f"layer {partition.layers[layer].name!r} draws no cut in this window; choose another layer")
-    figure, axes = _panels(len(units), columns)
+    figure, axes = _panels(partition, len(units), columns)
     colour = layer_colours(len(partition.layers))[layer]
     for unit, ax in zip(units, axes, strict=False):
         _frame(partition, ax, f"unit {unit}")
@@ -164,7 +166,7 @@ def unit_by_unit(partition: Partition, layer: int, path: str | Path | None = Non
 def one_cut(partition: Partition, layer: int, unit: int, path: str | Path | None = None, grid: int = 20) -> Figure:
     """The cut of one unit with a grid of points, filled where the unit is on (the paper's single-line figure)."""
     _check_layer(partition, layer)
-    figure, (ax,) = _panels(1)
+    figure, (ax,) = _panels(partition, 1)
     _frame(partition, ax, f"layer {layer + 1}, unit {unit}")
     low, high = partition.slice.window.min(axis=0), partition.slice.window.max(axis=0)
     step = (np.arange(grid) + 0.5) / grid
@@ -197,21 +199,18 @@ def save(figure: Figure, path: str | Path) -> Path:
         )
 
 
-def _new_axes() -> Axes:
-    _, (ax,) = _panels(1)
-    return ax
-
-
-def _panels(n: int, columns: int = 5) -> tuple[Figure, list[Axes]]:
-    """A figure that belongs to nobody's window manager, with n panels of equal size."""
+def _panels(partition: Partition, n: int, columns: int = 5) -> tuple[Figure, list[Axes]]:
+    """A figure that belongs to nobody's window manager, with n panels of the window's proportions."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     width = min(n, columns)
     rows = -(-n // width)
     size = 4.2 if n == 1 else 2.5
+    spread = np.ptp(partition.slice.window, axis=0)
+    height = float(np.clip(spread[1] / spread[0], 0.3, 2.0)) * size
     with rc_context({"axes.linewidth": 0.6}):
-        figure = Figure(figsize=(size * width, (size + 0.3) * rows), layout="constrained")
+        figure = Figure(figsize=(size * width, (height + 0.3) * rows), layout="constrained")
         axes = list(np.asarray(figure.subplots(rows, width, squeeze=False)).ravel())
     for ax in axes[n:]:
         ax.set_visible(False)
@@ -245,13 +244,16 @@ def _fill(partition: Partition, ax: Axes, colours: Float[np.ndarray, "regions 4"
 
 
 def _cuts(partition: Partition, ax: Axes, upto: int | None) -> None:
+    from matplotlib.colors import to_rgba
+
     last = len(partition.layers) - 1 if upto is None else upto
-    thin = 1.3 / (1 + len(partition) / 3_000)  # many regions need thin cuts to stay legible
+    crowd = 1 + len(partition) / 3_000  # many regions need thin, pale cuts to stay legible
+    thin, pale = max(0.15, 1.3 / crowd), max(0.35, crowd**-0.25)
     for layer, colour in enumerate(layer_colours(len(partition.layers))[: last + 1]):
         edges = _edges(partition, partition.edge_layer == layer)
         if len(edges):
             depth = 3 + 0.01 * (last - layer)  # earlier layers on top: later cuts turn on them
-            _lines(ax, edges, colour, max(0.15, thin), depth, label=f"layer {layer + 1}")
+            _lines(ax, edges, to_rgba(colour, pale), thin, depth, label=f"layer {layer + 1}")
 
 
 def _boundary(partition: Partition, ax: Axes) -> None:
@@ -286,7 +288,16 @@ def _edges(partition: Partition, chosen: Bool[np.ndarray, " places"]) -> Float[n
 def _legend(ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
     if handles:
-        ax.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.01), frameon=False, ncols=3, fontsize=8)
+        legend = ax.legend(
+            handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.01), frameon=False, ncols=3, fontsize=8
+        )
+        _legible(legend)
+
+
+def _legible(legend: Legend) -> None:
+    """Shows thin, pale cuts of a crowded picture as lines one can see."""
+    for line in legend.get_lines():
+        line.set(linewidth=max(1.2, line.get_linewidth()), alpha=1.0)
 
 
 def _outputs_at_centroids(partition: Partition) -> Float[np.ndarray, "regions outputs"]:
