@@ -168,7 +168,7 @@ class Groups:
                 continue
             for member in self[name].members:
                 axes = found.setdefault(member.key, {})
-                stays = member.stays(kept)
+                stays = member.stays(with_stand_in(kept))
                 axes[member.axis] = axes[member.axis] & stays if member.axis in axes else stays
         return found
 
@@ -203,6 +203,11 @@ class Groups:
 
         facts = {name: value for name, value in to_json(self).items() if name != "left_whole"}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def with_stand_in(kept: Bool[np.ndarray, " units"]) -> Bool[np.ndarray, " units"]:
+    """What a cut network holds: a group of which nothing stays keeps its first unit, so that no layer is empty."""
+    return kept if np.any(kept) else np.arange(len(kept)) == 0
 
 
 def _stays(units: Int64[np.ndarray, " positions"], keep: Bool[np.ndarray, " units"]) -> np.ndarray:

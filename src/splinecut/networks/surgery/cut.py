@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
 
 from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
 from splinecut.networks.surgery.sizes import resize
-from splinecut.networks.units import BLOCKS, Groups, Keep
+from splinecut.networks.units import BLOCKS, Groups, Keep, with_stand_in
 from splinecut.networks.wrappers import unwrapped
 
 
@@ -40,17 +39,16 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     bare = unwrapped(model)
     groups.check(keep)
     groups.check_model(bare)
-    filled, empty = _fill_empty(groups, keep)
     tensors = dict(bare.named_parameters()) | dict(bare.named_buffers())
-    slices = {key: axes for key, axes in groups.slices(filled).items() if not all(s.all() for s in axes.values())}
+    slices = {key: axes for key, axes in groups.slices(keep).items() if not all(s.all() for s in axes.values())}
     # deepcopy takes from its memo what is there already, wherever in the network it occurs: tied stays tied.
     memo: dict[int, Any] = {id(tensors[key]): _smaller(tensors[key], axes) for key, axes in slices.items()}
-    memo |= {id(tensors[key]): value for key, value in _renumbered(groups, filled, tensors).items()}
+    memo |= {id(tensors[key]): value for key, value in _renumbered(groups, keep, tensors).items()}
     smaller = copy.deepcopy(bare, memo)
     for path in {key.rpartition(".")[0] for key in slices}:
         resize(smaller.get_submodule(path))
     _drop(smaller, groups, keep)
-    _silence(smaller, groups, filled, empty)
+    _silence(smaller, groups, keep)
     _copy_gradients(tensors, memo, slices)
     if optimizer is not None:
         left = {id(parameter) for parameter in smaller.parameters()}
@@ -64,16 +62,6 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     return smaller
 
 
-def _fill_empty(groups: Groups, keep: Keep) -> tuple[dict[str, Bool[np.ndarray, " units"]], list[str]]:
-    """The keep map with the first unit kept where none would be, and the names of the groups in question."""
-    filled, empty = dict(keep), []
-    for name, kept in keep.items():
-        if name != BLOCKS and not np.any(kept):
-            filled[name] = np.arange(len(kept)) == 0
-            empty.append(name)
-    return filled, empty
-
-
 def _smaller(tensor: Tensor, axes: Axes) -> Tensor:
     smaller = sliced(tensor.detach(), axes)
     return nn.Parameter(smaller, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else smaller
@@ -84,7 +72,7 @@ def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> di
     stays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for group in groups:
         for member in group.role("pointer") if group.name in keep else ():
-            kept = keep[group.name]
+            kept = with_stand_in(keep[group.name])
             assert member.source is not None
             source = np.where(member.source < 0, True, kept[member.source])
             entries, sources = stays.get(member.key, (np.True_, np.True_))
@@ -103,13 +91,13 @@ def _drop(smaller: nn.Module, groups: Groups, keep: Keep) -> None:
             setattr(smaller.get_submodule(parent), name, Nothing())
 
 
-def _silence(smaller: nn.Module, groups: Groups, filled: Keep, empty: list[str]) -> None:
-    """Zero weights for what reads the stand-in of an empty group."""
-    tensors = dict(smaller.named_parameters())
-    for name in empty:
+def _silence(smaller: nn.Module, groups: Groups, keep: Keep) -> None:
+    """Zero weights for what reads the stand-in of a group of which nothing stays."""
+    tensors, slices = dict(smaller.named_parameters()), groups.slices(keep)
+    for name in [name for name, kept in keep.items() if name != BLOCKS and not np.any(kept)]:
         for member in groups[name].role("consumer"):
             if member.key in tensors:
-                units = member.units[groups.slices(filled)[member.key][member.axis]]
+                units = member.units[slices[member.key][member.axis]]
                 places = torch.from_numpy(np.flatnonzero(units >= 0)).to(tensors[member.key].device)
                 with torch.no_grad():
                     tensors[member.key].index_fill_(member.axis, places, 0)
