@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module it lives in
+    "Budget": "splinecut.pruning.budget",
     "Codes": "splinecut.geometry.codes",
     "InputError": "splinecut.errors",
     "Partition": "splinecut.geometry.partition",
@@ -20,10 +21,16 @@ _HOME = {  # public name -> the module it lives in
     "RegionLimit": "splinecut.geometry.vertices",
     "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
+    "Ticket": "splinecut.pruning.ticket",
     "codes": "splinecut.api",
+    "cut": "splinecut.pruning.apply",
     "distance": "splinecut.geometry.codes",
+    "groups": "splinecut.networks.groups",
+    "load": "splinecut.networks.surgery",
     "local_affine": "splinecut.api",
+    "mask": "splinecut.pruning.apply",
     "pieces_along": "splinecut.api",
+    "save": "splinecut.networks.surgery",
     "subdivide": "splinecut.api",
 }
 
@@ -42,6 +49,13 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.geometry.partition import Partition as Partition
     from splinecut.geometry.slices import Slice as Slice
     from splinecut.geometry.vertices import RegionLimit as RegionLimit
+    from splinecut.networks.groups import groups as groups
+    from splinecut.networks.surgery import load as load
+    from splinecut.networks.surgery import save as save
+    from splinecut.pruning.apply import cut as cut
+    from splinecut.pruning.apply import mask as mask
+    from splinecut.pruning.budget import Budget as Budget
+    from splinecut.pruning.ticket import Ticket as Ticket
 
 
 def __getattr__(name: str) -> Any:
