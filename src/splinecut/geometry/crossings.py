@@ -28,7 +28,7 @@ def pack_words(table: np.ndarray) -> Int64[np.ndarray, "rows words"]:
     n_words = -(-table.shape[1] // 64)
     if packed.shape[1] != 8 * n_words:
         packed = np.pad(packed, ((0, 0), (0, 8 * n_words - packed.shape[1])))
-    return packed.view(np.int64)
+    return np.ascontiguousarray(packed).view(np.int64)
 
 
 def set_bits(words: Int64[np.ndarray, "rows words"]) -> tuple[Int64[np.ndarray, " set"], Int64[np.ndarray, " set"]]:

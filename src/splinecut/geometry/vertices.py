@@ -171,7 +171,7 @@ def run(
                 continue
             made = _split(block, step, max_regions - n_done - n_waiting)
             if made is None:
-                block = _encoded(block, step)
+                block = replace(_encoded(block, step), step=block.step + 1)
                 continue
             if n_done + n_waiting + len(made) > max_regions:
                 raise RegionLimit(
@@ -211,7 +211,7 @@ def rows_of(value: Tensor) -> Float[np.ndarray, "vertices units"]:
 def _split(block: Block, step: Cut, limit: int) -> Splitting | None:
     """The block split along one layer, or None where nothing is cut."""
     if step.node.role == "max":
-        return maxima.split(block, step, limit)
+        return _split_maxima(block, step)
     mesh, values = block.mesh, _above_kink(block, step)
     above, below = crossings.sign_bits(values, step.tolerance)
     in_both = crossings.any_of(mesh.offsets, mesh.ring, above) & crossings.any_of(mesh.offsets, mesh.ring, below)
@@ -244,6 +244,17 @@ def _described(
         np.stack([zero_at, np.concatenate([edges.unit, inner.unit, inner.other])], axis=1),
         cells,
     )
+
+
+def _split_maxima(block: Block, step: Cut) -> Splitting | None:
+    assert step.node.windows is not None
+    rows = np.concatenate([rows_of(block.values[name]) for name in step.node.inputs], axis=1)
+    entries = maxima.entries_of(rows, step.node.windows)
+    made = maxima.split(block.mesh, step.layer, step.layer * LABEL_UNITS, entries, step.tolerance)
+    if made is None:
+        return None
+    keys, nothing = np.array(made.keys, dtype=np.uint64), np.empty((0, 2), dtype=np.int64)
+    return Splitting(*made.mixtures(), keys, nothing, made.cells())
 
 
 def _above_kink(block: Block, step: Cut) -> Float[np.ndarray, "vertices units"]:
@@ -282,13 +293,15 @@ def _materialise(pending: Pending, step: Cut) -> Block:
     label = cells.label[cells.offsets[pending.first] : cells.offsets[pending.stop]]
     mesh = Mesh(mixed(block.mesh.uv), keys, offsets, ring, label)
     codes = tuple(code[cells.parent[pending.first : pending.stop]] for code in block.codes)
-    return _encoded(Block(mesh, values, codes, block.step), step)
+    # A fold is cut once for all units; a max is cut again until no window cuts.
+    onward = block.step if step.node.role == "max" else block.step + 1
+    return _encoded(Block(mesh, values, codes, onward), step)
 
 
 def _encoded(block: Block, step: Cut) -> Block:
     """The block with the bits of this layer appended to its codes: on where any vertex is strictly above."""
     if step.node.role == "max":
-        return replace(block, step=block.step + 1)
+        return block
     above = crossings.sign_bits(_above_kink(block, step), step.tolerance)[0]
     code = crossings.any_of(block.mesh.offsets, block.mesh.ring, above)
-    return replace(block, codes=(*block.codes, code), step=block.step + 1)
+    return replace(block, codes=(*block.codes, code))
