@@ -12,7 +12,7 @@ from torch import nn
 import networks_small
 from splinecut.errors import InputError
 from splinecut.geometry.codes import codes
-from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
+from splinecut.geometry.line import PieceLimit, Pieces, estimate_pieces, pieces_along
 from splinecut.networks.trace import trace
 
 MAX_FREE = [name for name in networks_small.BUILD if name != "pooled"]
@@ -149,5 +149,5 @@ def test_what_cannot_be_a_segment_is_refused() -> None:
         pieces_along(graph, a, b[None])
     with pytest.raises(InputError, match="start must be below stop"):
         pieces_along(graph, a, b, start=0.5, stop=0.5)
-    with pytest.raises(InputError, match="more than 2 pieces up to t"):
+    with pytest.raises(PieceLimit, match="more than 2 pieces up to t"):
         pieces_along(graph, 20 * b - 10, -20 * b, max_pieces=2)

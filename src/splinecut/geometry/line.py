@@ -21,12 +21,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from splinecut.errors import InputError
+from splinecut.errors import InputError, SplinecutError
 from splinecut.geometry.affine import refuse_smooth
 from splinecut.geometry.changes import Crossings, crossings
 from splinecut.geometry.graph import Graph, Node
 
 Progress = Callable[[float], object]
+
+
+class PieceLimit(SplinecutError):
+    """There are more pieces than allowed; nothing is returned rather than a part."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def pieces_along(
         for stretch in run.descend(1, _first_stretch(double, a, b, start, stop)):
             n_points += len(stretch.t)
             if n_points > max_pieces + 1:
-                raise InputError(
+                raise PieceLimit(
                     f"more than {max_pieces:,} pieces up to t = {float(stretch.t[-1]):.4g}; "
                     "raise max_pieces or shorten the stretch with start and stop"
                 )
