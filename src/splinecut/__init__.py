@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module it lives in
     "Budget": "splinecut.pruning.budget",
     "Codes": "splinecut.geometry.codes",
+    "Findings": "splinecut.geometry.certify",
     "InputError": "splinecut.errors",
     "Partition": "splinecut.geometry.partition",
     "Pieces": "splinecut.geometry.line",
@@ -22,6 +23,7 @@ _HOME = {  # public name -> the module it lives in
     "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
     "Ticket": "splinecut.pruning.ticket",
+    "certify": "splinecut.api",
     "codes": "splinecut.api",
     "cut": "splinecut.pruning.apply",
     "distance": "splinecut.geometry.codes",
@@ -37,12 +39,14 @@ _HOME = {  # public name -> the module it lives in
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:  # what type checkers and editors see
+    from splinecut.api import certify as certify
     from splinecut.api import codes as codes
     from splinecut.api import local_affine as local_affine
     from splinecut.api import pieces_along as pieces_along
     from splinecut.api import subdivide as subdivide
     from splinecut.errors import InputError as InputError
     from splinecut.errors import SplinecutError as SplinecutError
+    from splinecut.geometry.certify import Findings as Findings
     from splinecut.geometry.codes import Codes as Codes
     from splinecut.geometry.codes import distance as distance
     from splinecut.geometry.line import Pieces as Pieces

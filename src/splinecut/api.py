@@ -6,8 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from splinecut.geometry import affine, line, partition
+from splinecut.geometry import affine, line
+from splinecut.geometry import certify as certifying
 from splinecut.geometry import codes as coding
+from splinecut.geometry import partition as partitioning
+from splinecut.geometry.certify import Findings
 from splinecut.geometry.codes import Codes
 from splinecut.geometry.line import Pieces, Progress
 from splinecut.geometry.partition import Partition
@@ -28,7 +31,12 @@ def subdivide(
     than `max_regions` regions, never truncates. `progress` is called with the share done and the regions so far.
     """
     graph = trace(model, torch.zeros(1, *slice.input_shape))
-    return partition.subdivide(graph, slice, max_regions, tolerance, progress)
+    return partitioning.subdivide(graph, slice, max_regions, tolerance, progress)
+
+
+def certify(partition: Partition, model: nn.Module) -> Findings:
+    """What is wrong with a partition of this model's input space, and where; `.ok` and empty when nothing is."""
+    return certifying.certify(partition, trace(model, torch.zeros(1, *partition.slice.input_shape)))
 
 
 def local_affine(
