@@ -92,20 +92,23 @@ def pieces_along(
     _check(graph, a, b, start, stop)
     double = graph.to(torch.float64)
     run = _Run(double, tolerance, tolerance * (stop - start), _row_limit(double, chunk_bytes))
-    done: list[_Stretch] = []
-    n_points = 0
+    done: list[tuple[Tensor, ...]] = []
+    n_pieces = 0
     with torch.no_grad():
         for stretch in run.descend(1, _first_stretch(double, a, b, start, stop)):
-            n_points += len(stretch.t)
-            if n_points > max_pieces + 1:
+            n_pieces += len(stretch.t) - 1
+            if n_pieces > max_pieces:
                 raise PieceLimit(
                     f"more than {max_pieces:,} pieces up to t = {float(stretch.t[-1]):.4g}; "
                     "raise max_pieces or shorten the stretch with start and stop"
                 )
-            done.append(stretch)
+            columns = (stretch.t, stretch.layer, stretch.unit, stretch.live[double.output].flatten(1))
+            # Stretches share their end vertices: all but the first leave out the one they begin with.
+            done.append(tuple(column[1:] if done else column for column in columns))
             if progress is not None:
                 progress(float(stretch.t[-1]))
-    return _join(double, done)
+    t, layer, unit, values = (torch.cat(column).numpy() for column in zip(*done, strict=True))
+    return Pieces(t, layer[1:-1], unit[1:-1], values, tuple(folding.name for folding in graph.layers))
 
 
 @dataclass(frozen=True)
@@ -161,21 +164,6 @@ def _first_stretch(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float
     ends = (1 - weight) * a.detach().double() + weight * b.detach().double()
     nowhere = torch.full((2,), -1)
     return _Stretch(t, nowhere, nowhere, {graph.nodes[0].name: ends})
-
-
-def _join(graph: Graph, done: list[_Stretch]) -> Pieces:
-    """One line out of stretches that share their end vertices."""
-    first, rest = done[0], done[1:]
-    t = torch.cat([first.t, *(part.t[1:] for part in rest)])
-    layer = torch.cat([first.layer, *(part.layer[1:] for part in rest)])
-    unit = torch.cat([first.unit, *(part.unit[1:] for part in rest)])
-    values = torch.cat([part.live[graph.output].flatten(1)[skip:] for part, skip in _with_skip(done)])
-    names = tuple(folding.name for folding in graph.layers)
-    return Pieces(t.numpy(), layer[1:-1].numpy(), unit[1:-1].numpy(), values.numpy(), names)
-
-
-def _with_skip(done: list[_Stretch]) -> Iterator[tuple[_Stretch, int]]:
-    return ((part, int(place > 0)) for place, part in enumerate(done))
 
 
 @dataclass(frozen=True)
