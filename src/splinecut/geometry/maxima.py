@@ -83,9 +83,11 @@ class Split:
 
     def mixtures(self) -> tuple[Int64[np.ndarray, "new k"], Float[np.ndarray, "new k"]]:
         """Corners and weights of the new vertices, padded to one width with weight zero."""
-        width = max(map(len, self.corners))
-        padded = [np.pad(corner, (0, width - len(corner)), mode="edge") for corner in self.corners]
-        return np.stack(padded), np.stack([np.pad(weight, (0, width - len(weight))) for weight in self.weights])
+        width = max(map(len, self.corners), default=1)
+        corner, weight = np.zeros((len(self.keys), width), dtype=np.int64), np.zeros((len(self.keys), width))
+        for row, (corners, weights) in enumerate(zip(self.corners, self.weights, strict=True)):
+            corner[row, : len(corners)], weight[row, : len(weights)] = corners, weights
+        return corner, weight
 
 
 def split(

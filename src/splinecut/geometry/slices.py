@@ -96,7 +96,7 @@ class Slice:
 
 
 def _array(name: str, value: Any) -> Float[np.ndarray, "..."]:
-    value = value.detach().cpu() if isinstance(value, Tensor) else value
+    value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
     array = np.array(value, dtype=np.float64)
     if not np.isfinite(array).all():
         raise InputError(f"{name} of a slice must be finite, got NaN or infinite entries")
