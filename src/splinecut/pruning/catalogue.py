@@ -1,0 +1,15 @@
+"""The table of pruning methods: one row each, written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from splinecut.pruning.simple import L2, Random, Slimming
+from splinecut.pruning.spline import Spline
+
+METHODS: dict[str, Any] = {
+    "spline": Spline,
+    "random": Random,
+    "l2": L2,
+    "slimming": Slimming,
+}

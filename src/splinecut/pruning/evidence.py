@@ -1,0 +1,196 @@
+"""What a criterion may look at: the network, its groups, a few inputs, and what flows into each group's readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from splinecut.geometry.cuts import Cuts, cuts, fold_batch_norm
+from splinecut.networks.units import Groups, Producer, UnitGroup
+from splinecut.networks.wrappers import evaluating
+
+BATCH = 64  # probe inputs that run through the network together
+ROWS = 20_000  # samples of a reader's input that are looked at; more positions of an image add little
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A network in the state it is judged in. `probe`: (samples, *input), as the network takes them."""
+
+    model: nn.Module
+    groups: Groups
+    probe: Float[Tensor, "samples *input"]
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """A linear or convolutional layer that reads a group's units.
+
+    columns: (units, positions) of the weight's input axis. A flattened image has several positions for each unit,
+    and they are treated as further samples of the same unit.
+    """
+
+    group: str
+    key: str
+    module: str
+    columns: Int64[np.ndarray, "units positions"]
+    is_linear: bool
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What identifies a reader: a layer may read several groups, side by side."""
+        return (self.group, self.key)
+
+    def weight(self, model: nn.Module) -> Float[Tensor, "units positions rest"]:
+        """The outgoing weights of every unit, float64: `rest` runs over outputs and kernel taps."""
+        weight = model.get_parameter(self.key).detach().double().transpose(0, 1)
+        return weight[torch.from_numpy(self.columns)].flatten(2)
+
+    def rows(self, x: Tensor) -> Float[Tensor, "rows units"]:
+        """What the units send to this layer, one row a sample: the layer's input `x`, sorted by unit."""
+        channels = x.movedim(1, -1) if x.dim() > 2 and not self.is_linear else x
+        picked = channels.reshape(-1, channels.shape[-1])[:, torch.from_numpy(self.columns).to(x.device)]
+        return picked.transpose(1, 2).reshape(-1, len(self.columns))
+
+
+def readers(model: nn.Module, group: UnitGroup) -> list[Reader]:
+    """The layers that read `group` and whose weights can be refitted: linear and ungrouped convolutions."""
+    found = []
+    for member in group.role("consumer"):
+        path = member.key.rpartition(".")[0]
+        module = model.get_submodule(path)
+        is_conv = isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1
+        if member.axis != 1 or not (is_conv or isinstance(module, nn.Linear)):
+            continue
+        places = np.argsort(member.units, kind="stable")
+        places = places[np.sort(member.units) >= 0]
+        columns = places.reshape(group.size, -1)
+        found.append(Reader(group.name, member.key, path, columns, isinstance(module, nn.Linear)))
+    return found
+
+
+class _Enough(Exception):
+    """The last layer of interest has been reached."""
+
+
+@contextmanager
+def _watching(model: nn.Module, see: dict[str, Callable[[Tensor], None]]) -> Iterator[None]:
+    """Calls `see[path]` with the input of the module at `path` whenever it runs."""
+
+    def hook(look: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda _, inputs: look(inputs[0].detach())
+
+    handles = [model.get_submodule(path).register_forward_pre_hook(hook(look)) for path, look in see.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def watch(model: nn.Module, probe: Tensor, see: dict[str, Callable[[Tensor], None]]) -> None:
+    """Runs the probe through `model` in eval mode, batch by batch, and shows what enters the modules in `see`."""
+    like = next(model.parameters())
+    with evaluating(model), torch.random.fork_rng(devices=[]), _watching(model, see):
+        for part in probe.split(BATCH):
+            try:
+                model(part.to(like.device, like.dtype))
+            except _Enough:
+                continue
+
+
+def stop() -> None:
+    """Called while watching: what comes after this layer need not run."""
+    raise _Enough
+
+
+@dataclass
+class Moments:
+    """Mean and covariance of the rows seen so far, in float64."""
+
+    total: Float[Tensor, " units"]
+    products: Float[Tensor, "units units"]
+    n_rows: int = 0
+
+    @classmethod
+    def of(cls, size: int) -> Moments:
+        return cls(torch.zeros(size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64))
+
+    def add(self, rows: Float[Tensor, "rows units"]) -> None:
+        rows = rows.cpu()
+        self.total += rows.sum(0, dtype=torch.float64)
+        # Products of a batch in the network's own precision, sums over batches in double.
+        self.products += (rows.T @ rows).double()
+        self.n_rows += len(rows)
+
+    @property
+    def mean(self) -> Float[Tensor, " units"]:
+        return self.total / max(1, self.n_rows)
+
+    @property
+    def covariance(self) -> Float[Tensor, "units units"]:
+        return self.products / max(1, self.n_rows) - torch.outer(self.mean, self.mean)
+
+
+def moments(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str], Moments]:
+    """Mean and covariance of what the units send to each reader, by its place; one pass of the probe."""
+    found = {reader.place: Moments.of(len(reader.columns)) for reader in wanted}
+    share = ROWS * BATCH / max(1, len(evidence.probe))
+    see: dict[str, Callable[[Tensor], None]] = {}
+    for module in {reader.module for reader in wanted}:
+        here = [reader for reader in wanted if reader.module == module]
+
+        def look(x: Tensor, here: list[Reader] = here) -> None:
+            for reader in here:
+                found[reader.place].add(thinned(reader.rows(x), int(share)))
+
+        see[module] = look
+    watch(evidence.model, evidence.probe, see)
+    return found
+
+
+def thinned(rows: Float[Tensor, "rows units"], most: int) -> Float[Tensor, "fewer units"]:
+    """Every k-th row, so that about `most` remain; the stride is odd, which keeps it off the grid of an image."""
+    step = len(rows) // max(1, most)
+    return rows[:: step | 1] if step > 1 else rows
+
+
+def unit_cuts(model: nn.Module, group: UnitGroup, producer: Producer) -> Cuts:
+    """The cut of each unit as `producer` draws it, batch norm folded in, in the order of the group's units.
+
+    A transposed layer or one with several rows for a unit (grouped ones) gives the rows of a unit side by side.
+    """
+    assert producer.weight is not None
+    weight = model.get_parameter(producer.weight).detach().movedim(producer.axis, 0)
+    bias = model.get_parameter(producer.bias).detach() if producer.bias else None
+    if producer.norm is not None:
+        norm = cast(nn.BatchNorm2d, model.get_submodule(producer.norm))
+        if norm.running_mean is not None and norm.running_var is not None:
+            weight, bias = fold_batch_norm(
+                weight, bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps
+            )
+    rows = group.rows(producer)
+    order = np.argsort(rows, kind="stable")[np.sort(rows) >= 0].reshape(group.size, -1)
+    picked = weight[torch.from_numpy(order)].flatten(1)
+    offsets = None if bias is None else bias[torch.from_numpy(order)].double().mean(1)
+    return cuts(picked.cpu(), None if offsets is None else offsets.cpu())
+
+
+def selector_scale(model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
+    """|gain| of the batch norm behind each channel that a selector picks."""
+    (producer,) = group.producers
+    assert producer.norm is not None
+    gain = cast(nn.BatchNorm2d, model.get_submodule(producer.norm)).weight.detach().abs().double().cpu().numpy()
+    scale = np.zeros(group.size)
+    source = group.rows(producer)
+    scale[source[source >= 0]] = gain[source >= 0]
+    return scale

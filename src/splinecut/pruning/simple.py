@@ -1,0 +1,71 @@
+"""Channel scores that need nothing but the weights, to compare with: random, L2, batch-norm scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from splinecut.networks.units import Producer, UnitGroup
+from splinecut.pruning.evidence import Evidence, selector_scale
+from splinecut.pruning.spline import Scores
+
+
+@dataclass(frozen=True)
+class Random:
+    """A score drawn at random: what a criterion must beat."""
+
+    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+        generator = np.random.default_rng(evidence.seed)
+        return {group.name: generator.random(group.size) for group in evidence.groups}
+
+
+@dataclass(frozen=True)
+class L2:
+    """The length of each unit's own filter, batch norm left out; over all layers that make it. Selectors: BN scale."""
+
+    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+        return {group.name: self._of(evidence.model, group) for group in evidence.groups}
+
+    def _of(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
+        if group.kind == "selector":
+            return selector_scale(model, group)
+        squares = np.zeros(group.size)
+        for producer in group.producers:
+            assert producer.weight is not None
+            weight = model.get_parameter(producer.weight).detach().double().movedim(producer.axis, 0).flatten(1)
+            _add(squares, group.rows(producer), weight.square().sum(1))
+        return np.sqrt(squares)
+
+
+@dataclass(frozen=True)
+class Slimming:
+    """|gain| of each unit's batch norm (Liu et al. 2017), summed over the layers that make it; L2 where it has none."""
+
+    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+        return {group.name: self._of(evidence, group) for group in evidence.groups}
+
+    def _of(self, evidence: Evidence, group: UnitGroup) -> Float[np.ndarray, " units"]:
+        if group.kind == "selector":
+            return selector_scale(evidence.model, group)
+        if any(producer.norm is None for producer in group.producers):
+            return L2()._of(evidence.model, group)
+        scale = np.zeros(group.size)
+        for producer in group.producers:
+            _add(scale, group.rows(producer), _gain(evidence.model, producer))
+        return scale
+
+
+def _gain(model: nn.Module, producer: Producer) -> torch.Tensor:
+    assert producer.norm is not None
+    return cast(nn.BatchNorm2d, model.get_submodule(producer.norm)).weight.detach().abs().double()
+
+
+def _add(total: np.ndarray, rows: np.ndarray, values: torch.Tensor) -> None:
+    """Adds each row's value to the unit it belongs to."""
+    np.add.at(total, rows[rows >= 0], values.cpu().numpy()[rows >= 0])
