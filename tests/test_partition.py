@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ seeds = st.integers(0, 10_000)
 def random_network(seed: int, widths: tuple[int, ...] = (2, 12, 10, 8, 3)) -> nn.Sequential:
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+    for fan_in, fan_out in itertools.pairwise(widths):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1]).double().eval()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,7 +46,7 @@ def integer_networks(draw, weights=(-1, 0, 1), biases=(-1, 0, 1), most=(3, 8)) -
     widths = [2, *(int(rng.integers(2, most[1] + 1)) for _ in range(int(rng.integers(1, most[0] + 1)))), 2]
     return [
         (rng.choice(weights, size=(b, a)).tolist(), rng.choice(biases, size=b).tolist())
-        for a, b in zip(widths, widths[1:], strict=False)
+        for a, b in itertools.pairwise(widths)
     ]
 
 
