@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module it lives in
     "Budget": "splinecut.pruning.budget",
     "Codes": "splinecut.geometry.codes",
+    "EarlyBird": "splinecut.pruning.detect",
+    "Experiment": "splinecut.experiments.spec",
     "Findings": "splinecut.geometry.certify",
     "InputError": "splinecut.errors",
     "Partition": "splinecut.geometry.partition",
@@ -27,11 +29,13 @@ _HOME = {  # public name -> the module it lives in
     "codes": "splinecut.api",
     "cut": "splinecut.pruning.apply",
     "distance": "splinecut.geometry.codes",
+    "draw": "splinecut.pruning.draw",
     "groups": "splinecut.networks.groups",
     "load": "splinecut.networks.surgery",
     "local_affine": "splinecut.api",
     "mask": "splinecut.pruning.apply",
     "pieces_along": "splinecut.api",
+    "run": "splinecut.experiments.runner",
     "save": "splinecut.networks.surgery",
     "subdivide": "splinecut.api",
 }
@@ -46,6 +50,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.api import subdivide as subdivide
     from splinecut.errors import InputError as InputError
     from splinecut.errors import SplinecutError as SplinecutError
+    from splinecut.experiments.runner import run as run
+    from splinecut.experiments.spec import Experiment as Experiment
     from splinecut.geometry.certify import Findings as Findings
     from splinecut.geometry.codes import Codes as Codes
     from splinecut.geometry.codes import distance as distance
@@ -59,6 +65,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.apply import cut as cut
     from splinecut.pruning.apply import mask as mask
     from splinecut.pruning.budget import Budget as Budget
+    from splinecut.pruning.detect import EarlyBird as EarlyBird
+    from splinecut.pruning.draw import draw as draw
     from splinecut.pruning.ticket import Ticket as Ticket
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from splinecut.errors import InputError
+from splinecut.errors import InputError, unknown
 from splinecut.networks import surgery
 from splinecut.networks.surgery import Mask
+from splinecut.networks.wrappers import unwrapped
+from splinecut.pruning import refit as refitting
 from splinecut.pruning.ticket import Ticket
 
 
@@ -21,8 +24,29 @@ def mask(model: nn.Module, ticket: Ticket) -> Mask:
     return surgery.mask(model, ticket.groups, ticket.keep)
 
 
-def cut(model: nn.Module, ticket: Ticket, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
-    """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike."""
+def cut(
+    model: nn.Module,
+    ticket: Ticket,
+    optimizer: torch.optim.Optimizer | None = None,
+    refit: str | None = None,
+    probe: Float[Tensor, "samples *input"] | None = None,
+) -> nn.Module:
+    """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike.
+
+    refit: None leaves the kept weights as they are; "fold" hands the outgoing weights of removed units to kept ones
+    whose cut they repeat, without data; "least_squares" fits what reads the cut groups to what the whole network
+    sent there, on a `probe` of training inputs, and recalibrates batch norms.
+    """
     if ticket.groups is None:
         raise InputError("a ticket of single weights makes no smaller network; apply it with sc.mask")
-    return surgery.cut(model, ticket.groups, ticket.keep, optimizer)
+    if refit not in (None, "fold", "least_squares"):
+        raise unknown("refit", str(refit), ("fold", "least_squares"), "or None")
+    if refit == "least_squares" and probe is None:
+        raise InputError("refit='least_squares' needs a probe; pass a few hundred training inputs as probe=")
+    smaller = surgery.cut(model, ticket.groups, ticket.keep, optimizer)
+    if refit == "fold":
+        refitting.fold(unwrapped(model), smaller, ticket.groups, ticket.keep)
+    elif refit == "least_squares":
+        assert probe is not None
+        refitting.least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
+    return smaller
