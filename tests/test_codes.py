@@ -65,6 +65,16 @@ def test_a_clamp_has_a_bit_for_each_of_its_kinks() -> None:
     assert on.tolist() == [[False, False], [False, False], [True, False], [True, False], [True, True]]
 
 
+def test_winners_of_max_pooling_are_coded_on_request() -> None:
+    net = nn.Sequential(nn.MaxPool1d(2), nn.ReLU()).eval()
+    x = torch.tensor([[[1.0, 2.0, 5.0, 5.0]], [[-4.0, -6.0, 0.0, 3.0]]])
+    graph = trace(net, x)
+    assert codes(graph, x).layers == ("1",)
+    coded = codes(graph, x, winners=True)
+    assert coded.bits("0").tolist() == [[False, True, True, False], [True, False, False, True]]
+    assert np.array_equal(coded.bits("1"), codes(graph, x).bits())
+
+
 def test_codes_of_float32_networks_move_with_their_weights() -> None:
     net = networks_small.build("relu")
     x = networks_small.inputs("relu", 20)

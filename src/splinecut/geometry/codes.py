@@ -18,7 +18,7 @@ from torch import Tensor
 
 from splinecut.errors import InputError, unknown
 from splinecut.geometry import soft
-from splinecut.geometry.graph import Graph
+from splinecut.geometry.graph import Graph, Layer, Node
 from splinecut.geometry.sides import is_on
 
 Mean = Callable[["Float[np.ndarray, ' layers']", "Int[np.ndarray, ' layers']"], float]
@@ -74,15 +74,17 @@ def codes(
     per_layer: int | None = None,
     seed: int = 0,
     batch_size: int = 256,
+    winners: bool = False,
 ) -> Codes:
     """The activation codes of the samples x, computed in the precision of the graph's parameters.
 
-    With `per_layer` at most so many units of each layer are held, drawn by `seed`; see `standard_error`.
+    With `per_layer` at most so many units of each layer are held, drawn by `seed`; see `standard_error`. `winners`
+    adds the maxima: a bit for every entry of every window, on for the one that is largest (the first, of equal ones).
     """
-    layers = [layer for layer in graph.layers if layer.bits]
-    sizes = [layer.bits for layer in layers]
+    layers = [layer for layer in graph.layers if layer.bits or winners]
+    sizes = [layer.bits or _n_entries(graph[layer.node]) for layer in layers]
     held = sample_units(sizes, per_layer, seed) if per_layer is not None else tuple(np.arange(n) for n in sizes)
-    batches = [_packed(graph, part, held) for part in x.split(batch_size)]
+    batches = [_packed(graph, part, held, winners) for part in x.split(batch_size)]
     packed = tuple(np.concatenate(column) for column in zip(*batches, strict=True))
     return Codes(tuple(layer.name for layer in layers), tuple(sizes), held, packed)
 
@@ -101,8 +103,8 @@ def soft_codes(
 ) -> SoftCodes:
     """The soft codes of the samples x: SiLU's own at beta = 1, GELU's with gaussian noise, hard ones at beta = inf."""
     layers = tuple(layer.name for layer in graph.layers if layer.bits)
-    inputs = folding_inputs(graph, _like_parameters(graph, x))
-    return SoftCodes(layers, tuple(soft.soft_code(u - kink, beta, noise).flatten(1) for kink, u in inputs))
+    units = ((layer, inputs[0]) for layer, inputs in visit(graph, _like_parameters(graph, x)) if layer.bits)
+    return SoftCodes(layers, tuple(soft.soft_code(u - layer.kink, beta, noise).flatten(1) for layer, u in units))
 
 
 def soft_distance(a: SoftCodes, b: SoftCodes) -> float:
@@ -113,16 +115,15 @@ def soft_distance(a: SoftCodes, b: SoftCodes) -> float:
     return sum(shares) / max(len(shares), 1)
 
 
-def folding_inputs(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[float, Tensor]]:
-    """(kink, input) of every folding layer that has bits, in order, while the network runs; nothing is kept."""
-    kinks: dict[str, list[float]] = {}
+def visit(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[Layer, list[Tensor]]]:
+    """Every folding layer with the values it reads, in order, while the network runs; nothing is kept."""
+    layers: dict[str, list[Layer]] = {}
     for layer in graph.layers:
-        if layer.bits:
-            kinks.setdefault(layer.node, []).append(layer.kink)
+        layers.setdefault(layer.node, []).append(layer)
     values = {graph.nodes[0].name: x}
     for place, node in enumerate(graph.nodes[1:], start=1):
-        for kink in kinks.get(node.name, ()):
-            yield kink, values[node.inputs[0]]
+        for layer in layers.get(node.name, ()):
+            yield layer, [values[name] for name in node.inputs]
         values[node.name] = graph.step(node, values)
         for name in {*node.inputs, node.name}:
             if graph.last_use.get(name, -1) <= place:
@@ -130,12 +131,31 @@ def folding_inputs(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterato
 
 
 @torch.no_grad()
-def _packed(graph: Graph, x: Tensor, held: Sequence[np.ndarray]) -> list[UInt8[np.ndarray, " samples bytes"]]:
-    tables = (is_on(u, kink).flatten(1) for kink, u in folding_inputs(graph, _like_parameters(graph, x)))
+def _packed(
+    graph: Graph, x: Tensor, held: Sequence[np.ndarray], winners: bool
+) -> list[UInt8[np.ndarray, " samples bytes"]]:
+    tables = (
+        is_on(inputs[0], layer.kink).flatten(1) if layer.bits else _winners(graph[layer.node], inputs)
+        for layer, inputs in visit(graph, _like_parameters(graph, x))
+        if layer.bits or winners
+    )
     return [
         np.packbits((on if len(units) == on.shape[1] else on[:, units]).cpu().numpy(), axis=1)
         for on, units in zip(tables, held, strict=True)
     ]
+
+
+def _winners(node: Node, inputs: list[Tensor]) -> Bool[Tensor, " samples entries"]:
+    """One-hot tables of the first largest entry of each window, side by side."""
+    assert node.windows is not None
+    windows = torch.from_numpy(node.windows).to(inputs[0].device)
+    flat = torch.cat([value.flatten(1) for value in inputs], dim=1)
+    entries = torch.where(windows >= 0, flat[:, windows.clamp(min=0)], -torch.inf)
+    return soft.soft_assignment(entries, torch.inf).bool().flatten(1)
+
+
+def _n_entries(node: Node) -> int:
+    return 0 if node.windows is None else node.windows.size
 
 
 def _like_parameters(graph: Graph, x: Tensor) -> Tensor:
