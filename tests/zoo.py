@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from splinecut.networks.groups import groups
 from splinecut.networks.models import build
+from splinecut.networks.units import Groups
 
 
 class DenseNet(nn.Module):
@@ -295,3 +299,18 @@ def make(name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[
                 nn.init.uniform_(module.running_var, 0.5, 2.0)
         shape = (6,) if name == "recurring" else getattr(model, "input_shape", (3, 16, 16))
         return model.eval(), torch.randn(4, *shape, dtype=dtype)
+
+
+@cache
+def read(name: str, residual: str = "tied") -> Groups:
+    """The groups of the network of that name; they do not depend on its weights."""
+    return groups(*make(name), residual=residual)
+
+
+def draw(found: Groups, seed: int = 0, share: float = 0.5) -> dict[str, np.ndarray]:
+    """A random keep map that empties no group."""
+    rng = np.random.default_rng(seed)
+    keep = {group.name: rng.random(group.size) < share for group in found}
+    for kept in keep.values():
+        kept[rng.integers(len(kept))] = True
+    return keep
