@@ -16,6 +16,7 @@ from splinecut.geometry.line import Pieces, Progress
 from splinecut.geometry.partition import Partition
 from splinecut.geometry.slices import Slice
 from splinecut.networks.trace import trace
+from splinecut.waiting import bar
 
 
 def subdivide(
@@ -28,10 +29,12 @@ def subdivide(
     """The exact partition of a 2-D window of the input space into the regions where the model is one affine map.
 
     The model must be in eval mode and piecewise affine; it is left as found. Raises `RegionLimit` when there are more
-    than `max_regions` regions, never truncates. `progress` is called with the share done and the regions so far.
+    than `max_regions` regions, never truncates. `progress` is called with the share of the window done; without it a
+    bar shows on a terminal when it takes long.
     """
     graph = trace(model, torch.zeros(1, *slice.input_shape))
-    return partitioning.subdivide(graph, slice, max_regions, tolerance, progress)
+    with bar("subdividing") as shown:
+        return partitioning.subdivide(graph, slice, max_regions, tolerance, progress or shown)
 
 
 def certify(partition: Partition, model: nn.Module) -> Findings:

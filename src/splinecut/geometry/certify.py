@@ -123,7 +123,7 @@ def _seams(partition: Partition, _: Graph) -> Iterator[Finding]:
     inside = partition.edge_layer >= 0
     start, stop = partition.indices, partition.indices[next_place(partition.offsets)]
     names = np.minimum(start, stop) * len(partition.vertices) + np.maximum(start, stop)
-    _, edge, count = np.unique(names, return_inverse=True, return_counts=True)
+    edge, count = np.unique(names, return_inverse=True, return_counts=True)[1:]
     wrong = np.abs(count[edge] - np.where(inside, 2, 1))
     yield from _worst("seam", "place", wrong, partition.vertices[start])
 

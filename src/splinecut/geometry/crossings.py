@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, UInt64
-from numba import njit
+from jaxtyping import Bool, Float, Int64, UInt64
 
 from splinecut.geometry.polygons import next_place
 
@@ -99,23 +98,22 @@ def cross_edges(
     order = np.lexsort((unit, share, edge))
     edge, unit, share = edge[order], unit[order], share[order]
     reach = (tolerance[unit] / np.abs(at_a - at_b)[order]).clip(max=1.0)
-    vertex = np.empty(len(edge), dtype=np.int64)
-    _join(edge, share, reach, vertex)
-    first = np.flatnonzero(np.diff(vertex, prepend=-1))
+    first = np.flatnonzero(_leads(edge, share, reach))
     low_unit = np.minimum.reduceat(unit, first) if len(unit) else unit
     ranges = np.searchsorted(edge[first], np.arange(len(ends) + 1))
     return Edges(at, ends, ranges, share[first], unit[first], low_unit)
 
 
-@njit(cache=True)
-def _join(edge, share, reach, vertex):  # type: ignore[no-untyped-def]
-    """Numbers the crossings of each edge in order; one within its reach of the first of a group joins the group."""
-    count, first = -1, 0
-    for k in range(len(edge)):
-        if k == 0 or edge[k] != edge[first] or share[k] - share[first] > reach[k]:
-            count += 1
-            first = k
-        vertex[k] = count
+def _leads(edge: np.ndarray, share: np.ndarray, reach: np.ndarray) -> Bool[np.ndarray, " crossings"]:
+    """Which crossings get a vertex of their own; the others lie within reach of the last one before that does."""
+    leads = np.ones(len(edge), dtype=bool)
+    leads[1:] = (np.diff(edge) != 0) | (np.diff(share) > reach[1:])
+    for k in np.flatnonzero(~leads).tolist():
+        leader = k - 1
+        while not leads[leader]:
+            leader -= 1
+        leads[k] = share[k] - share[leader] > reach[k]
+    return leads
 
 
 def mix(*parts: np.ndarray | int) -> UInt64[np.ndarray, " n"]:

@@ -102,4 +102,4 @@ def locate(
 ) -> Int64[np.ndarray, " points"]:
     """The polygon each point lies deepest in; -1 outside of all. On a common side either may be given."""
     slack = 1e-12 * float(np.abs(xy).max() + np.ptp(xy))
-    return _search(np.ascontiguousarray(points, dtype=np.float64), grid, offsets, ring, xy, slack)  # type: ignore[no-any-return]
+    return _search(np.ascontiguousarray(points, dtype=np.float64), grid, offsets, ring, xy, slack)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 
 from splinecut.geometry.crossings import mix, pack_words, set_bits
 from splinecut.geometry.splitting import Cells
@@ -69,7 +69,7 @@ class Split:
         """Adds a vertex; `name` makes its key, the same in every block."""
         self.corners.append(corner)
         self.weights.append(weight)
-        self.keys.append(int(mix(*(np.uint64(part) for part in name))[0]))
+        self.keys.append(int(mix(*(np.array([part], dtype=np.uint64) for part in name))[0]))
         return len(self.mesh.uv) + len(self.keys) - 1
 
     def add(self, ring: np.ndarray, label: np.ndarray, parent: int) -> None:
@@ -238,8 +238,8 @@ def _fork(
 
 def undominated(entries: Entries, tolerance: float) -> Int64[np.ndarray, " relevant"]:
     """Entries that may be the largest somewhere: no other is at least as large at all points (ties: the lower)."""
-    above = (entries[:, :, None] >= entries[:, None] - tolerance).all(axis=0)  # [i, j]: i >= j everywhere
-    equal: Bool[np.ndarray, "i j"] = above & above.T
+    above = np.all(entries[:, :, None] >= entries[:, None] - tolerance, axis=0)  # i >= j everywhere
+    equal = above & above.T
     lower = np.arange(len(above))[:, None] < np.arange(len(above))
     dominated = (above & (~equal | lower)).any(axis=0) | ~np.isfinite(entries).all(axis=0)
     return np.flatnonzero(~dominated)

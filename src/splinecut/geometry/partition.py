@@ -41,7 +41,8 @@ class Neighbours(NamedTuple):
 class Partition:
     """Regions of a window; region r has the corners vertices[indices[offsets[r]:offsets[r + 1]]], counter-clockwise.
 
-    vertices: (V, 2) in (u, v), shared by the regions that meet there.   outputs: (V, outputs) the network's value there.
+    vertices: (V, 2) in (u, v), shared by the regions that meet there.
+    outputs: (V, outputs) the network's value at each vertex.
     edge_layer, edge_unit: for each place in `indices`, whose cut the edge from there to the next place lies on:
         an entry of `layers` and a unit in C order; layer -1 is side `unit` of the window.
     codes: which units are on in each region.
@@ -194,6 +195,11 @@ def subdivide(
         raise InputError(
             f"the slice lies in inputs of shape {region.input_shape}, the network takes {graph.input_shape}; "
             "give the slice an origin of the network's input shape"
+        )
+    smooth = [node.name for node in graph.nodes if node.role == "smooth"]
+    if smooth:
+        raise InputError(
+            f"{smooth[0]} is smooth, so it has no cuts; exact geometry needs a graph traced without smooth"
         )
     if max_regions < 1 or not 0 <= tolerance < 1:
         raise InputError(f"need max_regions >= 1 and 0 <= tolerance < 1, got {max_regions} and {tolerance}")

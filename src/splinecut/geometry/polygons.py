@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float, Int64
-from numba import njit
+from scipy.sparse import csr_array
 
 Offsets = Int64[np.ndarray, " polygons_and_one"]
 Ring = Int64[np.ndarray, " places"]
@@ -68,63 +68,35 @@ def wide_triangles(
         a, b = points[row, i[longest]], points[row, j[longest]]
         d, e = (b - a)[:, None], points - a[:, None]
         twice = np.abs(d[..., 0] * e[..., 1] - d[..., 1] * e[..., 0])
-        corners[which] = ring[np.stack([places[row, i[longest]], places[row, j[longest]], places[row, twice.argmax(1)]], 1)]
+        corners[which] = ring[
+            np.stack([places[row, i[longest]], places[row, j[longest]], places[row, twice.argmax(1)]], 1)
+        ]
         length = np.sqrt(apart[row, longest])
         height[which] = np.divide(twice.max(axis=1), length, out=np.zeros_like(length), where=length > 0)
     return corners, height
 
 
-def take(offsets: Offsets, ring: Ring, first: int, stop: int, n: int) -> tuple[Offsets, Ring, np.ndarray, np.ndarray]:
-    """Polygons first..stop with their vertices, of n, renumbered in order of appearance.
-
-    Gives their offsets and ring, the old number of each new vertex, and the new number of each old one (-1: none).
-    """
+def take(offsets: Offsets, ring: Ring, first: int, stop: int) -> tuple[Offsets, Ring, Int64[np.ndarray, " taken"]]:
+    """Polygons first..stop with their vertices renumbered: their offsets, ring, and the old number of each vertex."""
     low, high = offsets[first], offsets[stop]
-    number, fresh = np.full(n, -1), np.empty(high - low, dtype=np.int64)
-    used = np.empty(min(high - low, n), dtype=np.int64)
-    count = _renumber(ring[low:high], number, fresh, used)
-    return offsets[first : stop + 1] - low, fresh, used[:count], number
+    used, fresh = np.unique(ring[low:high], return_inverse=True)
+    return offsets[first : stop + 1] - low, fresh, used
 
 
-@njit(cache=True)
-def _renumber(ring, number, fresh, used):  # type: ignore[no-untyped-def]
-    count = 0
-    for place in range(len(ring)):
-        vertex = ring[place]
-        if number[vertex] < 0:
-            number[vertex] = count
-            used[count] = vertex
-            count += 1
-        fresh[place] = number[vertex]
-    return count
-
-
-def mixed_rows(
-    rows: Float[np.ndarray, "old width"],
-    wanted: Int64[np.ndarray, " wanted"],
+def mixtures(
+    n_old: int,
     corner: Int64[np.ndarray, "new k"],
     weight: Float[np.ndarray, "new k"],
-) -> Float[np.ndarray, "wanted width"]:
-    """Rows of the wanted vertices: old ones as they are, new ones the weighted sum of the rows of their corners."""
-    out = np.empty((len(wanted), rows.shape[1]))
-    _mix(rows, wanted, corner, weight, out)
-    return out
-
-
-@njit(cache=True)
-def _mix(rows, wanted, corner, weight, out):  # type: ignore[no-untyped-def]
-    n_old = len(rows)
-    for k in range(len(wanted)):
-        new = wanted[k] - n_old
-        if new < 0:
-            for c in range(rows.shape[1]):
-                out[k, c] = rows[wanted[k], c]
-            continue
-        for j in range(corner.shape[1]):
-            row, w = corner[new, j], weight[new, j]
-            if j == 0:
-                for c in range(rows.shape[1]):
-                    out[k, c] = w * rows[row, c]
-            elif w != 0.0:
-                for c in range(rows.shape[1]):
-                    out[k, c] += w * rows[row, c]
+    wanted: Int64[np.ndarray, " wanted"],
+) -> csr_array:
+    """(wanted, old) matrix that mixes rows: old vertices stay as they are, new ones are weighted sums of old ones."""
+    is_old = wanted < n_old
+    new = wanted[~is_old] - n_old
+    counts = np.ones(len(wanted), dtype=np.int64)
+    counts[~is_old] = (weight[new] != 0).sum(axis=1)
+    columns, data = np.empty(counts.sum(), dtype=np.int64), np.ones(counts.sum())
+    from_new = np.repeat(~is_old, counts)
+    columns[~from_new] = wanted[is_old]
+    columns[from_new], data[from_new] = corner[new][weight[new] != 0], weight[new][weight[new] != 0]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return csr_array((data, columns, starts), shape=(len(wanted), n_old))

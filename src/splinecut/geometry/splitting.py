@@ -113,10 +113,13 @@ def split(
         (cut_offsets, cut_units, values, tolerance),
         (mark, limit),
         (np.full(n_table, -1), _ints(n_table)),
-        *(tuple(arrays) for arrays in (points, pile, cells, inner)),
+        tuple(points),
+        tuple(pile),
+        tuple(cells),
+        tuple(inner),
         count,
     )
-    n_out, n_places, n_new = count
+    n_out, n_places, n_new = count.tolist()
     done = Cells(cells.offsets[: n_out + 1], cells.ring[:n_places], cells.label[:n_places], cells.parent[:n_out])
     return done, Inner(*(array[:n_new] for array in inner))
 
@@ -125,34 +128,31 @@ def _ints(*shape: int) -> np.ndarray:
     return np.empty(shape, dtype=np.int64)
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@njit(cache=True, error_model="numpy")
 def _value(value, corner, weight, k, point):  # type: ignore[no-untyped-def]
-    x = 0.0
-    for j in range(4):
-        x += weight[point, j] * value[k, corner[point, j]]
-    return x
+    first = weight[point, 0] * value[k, corner[point, 0]] + weight[point, 1] * value[k, corner[point, 1]]
+    return first + (weight[point, 2] * value[k, corner[point, 2]] + weight[point, 3] * value[k, corner[point, 3]])
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@njit(cache=True, error_model="numpy")
 def _above(sign, count):  # type: ignore[no-untyped-def]
     """First and last place of the cyclic run where the sign is > 0; -1 unless both signs occur strictly."""
-    rise, is_below = -1, False
+    rise, fall, n_below = -1, -1, 0
     last = sign[count - 1]
     for k in range(count):
         if sign[k] < 0:
-            is_below = True
-        elif sign[k] > 0 and last <= 0:
+            n_below += 1
+        if sign[k] > 0 and last <= 0:
             rise = k
+        if sign[k] <= 0 and last > 0:
+            fall = k - 1
         last = sign[k]
-    if rise < 0 or not is_below:
-        return -1, -1
-    fall = rise
-    while sign[(fall + 1) % count] > 0:
-        fall = (fall + 1) % count
-    return rise, fall
+    if n_below == 0:
+        rise = -1
+    return rise, fall if fall >= 0 else count - 1
 
 
-@njit(cache=True, no_cpython_wrapper=True)
+@njit(cache=True, error_model="numpy")
 def _draw(p, rings, edges, cuts, points):  # type: ignore[no-untyped-def]
     """Boundary points and chords of polygon p; gives the number of boundary points."""
     offsets, ring, label = rings

@@ -163,7 +163,9 @@ def run(
         block = waiting.pop()
         if isinstance(block, Pending):
             n_waiting -= len(block)
-            block = _materialise(block, steps[block.block.step])
+            cut = steps[block.block.step]
+            assert isinstance(cut, Cut)
+            block = _materialise(block, cut)
         while block.step < len(steps):
             step = steps[block.step]
             if isinstance(step, Apply):
@@ -276,23 +278,22 @@ def _parts(block: Block, made: Splitting) -> list[Pending]:
 def _materialise(pending: Pending, step: Cut) -> Block:
     """The block of these polygons, with all its rows computed and the code of the cut appended."""
     block, made, cells = pending.block, pending.splitting, pending.splitting.cells
-    n_total = len(block.mesh.uv) + len(made.keys)
-    offsets, ring, used, number = polygons.take(cells.offsets, cells.ring, pending.first, pending.stop, n_total)
-
-    def mixed(rows: np.ndarray) -> np.ndarray:
-        return polygons.mixed_rows(rows, used, made.corner, made.weight)
-
+    n_old, first, stop = len(block.mesh.uv), pending.first, pending.stop
+    offsets, ring, used = polygons.take(cells.offsets, cells.ring, first, stop)
+    mixing = polygons.mixtures(n_old, made.corner, made.weight, used)
     values = {
-        name: torch.from_numpy(mixed(rows_of(value))).reshape(-1, *value.shape[1:])
+        name: torch.from_numpy(mixing @ rows_of(value)).reshape(-1, *value.shape[1:])
         for name, value in block.values.items()
     }
     if step.node.role == "fold":
+        number = np.full(n_old + len(made.keys), -1)
+        number[used] = np.arange(len(used))
         zero = made.zero[number[made.zero[:, 0]] >= 0]
         rows_of(values[step.node.inputs[0]])[number[zero[:, 0]], zero[:, 1]] = step.kink
     keys = np.concatenate([block.mesh.keys, made.keys])[used]
-    label = cells.label[cells.offsets[pending.first] : cells.offsets[pending.stop]]
-    mesh = Mesh(mixed(block.mesh.uv), keys, offsets, ring, label)
-    codes = tuple(code[cells.parent[pending.first : pending.stop]] for code in block.codes)
+    label = cells.label[cells.offsets[first] : cells.offsets[stop]]
+    mesh = Mesh(mixing @ block.mesh.uv, keys, offsets, ring, label)
+    codes = tuple(code[cells.parent[first:stop]] for code in block.codes)
     # A fold is cut once for all units; a max is cut again until no window cuts.
     onward = block.step if step.node.role == "max" else block.step + 1
     return _encoded(Block(mesh, values, codes, onward), step)
