@@ -215,6 +215,37 @@ def test_what_counts_its_channels_stays_whole_and_the_rest_can_leave(how: str) -
     assert found.left_whole["c"] == "it is the network's output"
 
 
+class Odd(nn.Module):
+    """A reparametrised convolution, a recurrent layer, attention written out, a gated MLP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 12, 4, stride=4))
+        self.query, self.key, self.value, self.out = (nn.Linear(12, 12) for _ in range(4))
+        self.wide, self.narrow = nn.Linear(12, 30), nn.Linear(15, 12)
+        self.recurrent = nn.LSTM(12, 8, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.normed(x).flatten(2).transpose(1, 2)
+        b, t, _ = x.shape
+        q, k, v = (layer(x).view(b, t, 3, -1).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        mixed = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+        x = self.out(mixed.transpose(1, 2).reshape(b, t, -1))
+        gate, value = self.wide(x).chunk(2, -1)
+        return self.head(self.recurrent(self.narrow(functional.silu(gate) * value))[0][:, -1])
+
+
+def test_odd_layers_stay_whole_by_name_and_the_units_between_them_can_leave() -> None:
+    torch.manual_seed(0)
+    found = sc.groups(Odd(), torch.randn(2, 3, 16, 16))
+    assert {group.name: group.size for group in found} == {"out": 12, "wide": 15}
+    assert "computed" in found.left_whole["normed"]
+    assert "matmul" in found.left_whole["query"]
+    assert "lstm" in found.left_whole["recurrent"]
+    assert "lstm" in found.left_whole["narrow"]
+
+
 def test_a_sum_with_the_input_stays_whole() -> None:
     class Shifted(nn.Module):
         def __init__(self) -> None:

@@ -137,6 +137,18 @@ def test_cutting_twice_is_cutting_once(seed: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(once.state_dict().values(), twice.state_dict().values(), strict=True))
 
 
+@pytest.mark.parametrize("name", ["convnext", "group-norm", "resnext"])
+def test_a_masked_network_can_be_cut(name: str) -> None:
+    model, x = make(name, torch.float64)
+    groups = read(name)
+    keep = draw(groups, 2)
+    keep |= {BLOCKS: np.arange(len(groups.branches)) > 0} if groups.branches else {}
+    with mask(model, groups, keep):
+        expected = model(x)
+        smaller = cut(model, groups, keep)
+    assert close(smaller(x), expected)
+
+
 def test_keeping_everything_changes_nothing() -> None:
     model, x = make("densenet")
     same = cut(model, read("densenet"), read("densenet").everything())

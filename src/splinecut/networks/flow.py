@@ -53,7 +53,9 @@ class Walk:
         self.normed: dict[fx.Node, str] = {}  # node -> path of the batch norm it comes out of
         self.norm_after: dict[str, str] = {}  # weight -> batch norm that reads what it makes; index -> the one it reads
         self.points_at: dict[str, Int64[Tensor, " channels"]] = {}  # index -> labels of the axis it points into
+        self.whole: dict[str, str] = {}  # layers whose parameters no rule could read, and why
         self.uses: dict[str, int] = {}
+        self.is_priced = True  # whether `uses` is all there is to FLOPs: nothing without a rule was met
         self.batch = 1
 
     def run(self) -> Walk:
@@ -156,8 +158,11 @@ class Walk:
 
     def mixed(self, node: fx.Node, reason: str | None = None) -> Any:
         """For operations without a rule: all they read and give stays whole."""
+        self.is_priced = False
         place = f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
         reason = reason or f"{place} mixes its units"
+        if any(source in self.keys for source in self._sources(node)):
+            self.whole.setdefault(module_path(node) or node.name, reason)
         for source in node.all_input_nodes:
             for labels in _each(self.labels(source)):
                 self.ties.freeze(labels, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def groups(model: nn.Module, example: Tensor | tuple[Any, ...], residual: str = 
     model, inputs = unwrapped(model), _rows(example)
     with evaluating(model), torch.random.fork_rng(devices=[]):
         walk = Walk(export(model, inputs, any_batch=False), model, residual).run()
-        found = _read(walk, branches(walk), _flops(model, inputs))
+        found = _read(walk, branches(walk), None if walk.is_priced else _flops(model, inputs))
         return proved(model, found, inputs) if prove else found
 
 
@@ -73,14 +74,14 @@ def _flops(model: nn.Module, inputs: tuple[Any, ...]) -> int:
     return round(counter.get_total_flops() / inputs[0].shape[0])
 
 
-def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int) -> Groups:
+def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
     """Turns the ties of a walk into groups: a class of labels is a unit, layers that share units are a group."""
     _settle_values(walk)
     of, frozen = walk.ties.classes()
     rows = [of[walk.ties.slots[maker.key, maker.axis].numpy()] for maker in walk.makers]
     owner, unit = np.full(len(of), -1), np.full(len(of), -1)  # of each class: its group, and which unit of it
     found: list[tuple[int, list[Maker]]] = []
-    whole: dict[str, str] = {}
+    whole = dict(walk.whole)
     for together in _components(rows):
         makers = [walk.makers[m] for m in together]
         classes = np.array(list(dict.fromkeys(np.concatenate([rows[m] for m in together]).tolist())), np.int64)
@@ -156,11 +157,11 @@ def _members(
 
 
 def _with_costs(
-    walk: Walk, found: tuple[UnitGroup, ...], whole: dict[str, str], droppable: tuple[Branch, ...], flops: int
+    walk: Walk, found: tuple[UnitGroup, ...], whole: dict[str, str], droppable: tuple[Branch, ...], flops: int | None
 ) -> Groups:
     first = set(canonical_names(walk.model).values())
     parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}
     touched = {member.key for group in found for member in group.members}
     buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched}
-    bare = Groups(found, whole, droppable, parameters, buffers, walk.uses)
-    return Groups(found, whole, droppable, parameters, buffers, walk.uses, flops - bare.flops())
+    priced = Groups(found, whole, droppable, parameters, buffers, walk.uses)
+    return priced if flops is None else replace(priced, fixed_flops=flops - priced.flops())

@@ -7,8 +7,6 @@ a reason, and freezes all it is tied to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from jaxtyping import Int64
@@ -105,10 +103,3 @@ def _shrunk(*tensors: Tensor, but: int = -1) -> tuple[Tensor, ...]:
         if axis != but and all(t.stride(axis) == 0 or t.shape[axis] == 1 for t in tensors):
             tensors = tuple(t.narrow(axis, 0, min(1, t.shape[axis])) for t in tensors)
     return tensors
-
-
-def reasons_of(
-    labels: Int64[np.ndarray, " n"], of: Int64[np.ndarray, " labels"], frozen: Mapping[int, str]
-) -> list[str]:
-    """The reasons for which some of these labels stay, in order."""
-    return [frozen[int(found)] for found in dict.fromkeys(of[labels].tolist()) if int(found) in frozen]

@@ -21,6 +21,7 @@ from splinecut.errors import InputError
 from splinecut.files import write_atomically, write_json
 from splinecut.networks.packing import from_json, to_json
 from splinecut.networks.units import BLOCKS, Groups
+from splinecut.networks.wrappers import unwrapped
 from splinecut.pruning.budget import Budget
 
 SCHEMA = 1
@@ -118,7 +119,7 @@ class Ticket:
     def check(self, model: nn.Module) -> None:
         """Raises InputError where `model` is not of the architecture the ticket was drawn for."""
         if self.groups is not None:
-            self.groups.check_model(model)
+            self.groups.check_model(unwrapped(model))
 
     def save(self, path: str | Path) -> Path:
         """Writes the ticket: channels and blocks as .json, single weights as .safetensors, one bit each."""

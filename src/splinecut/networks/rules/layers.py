@@ -12,12 +12,14 @@ from splinecut.networks.rules.base import Arguments, follow, is_free
 from splinecut.networks.ties import Labels, spread
 from splinecut.networks.trace import operator_name
 
+_COMPUTED = "its weight is computed from other tensors, so it has no rows to remove"
+
 
 def linear(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     """x W^T + b reads its units along the last axis and makes one unit per row."""
     x, weight = a["input"], a["weight"]
     if not walk.key(weight) or not is_free(walk, a["bias"]):
-        return walk.mixed(node)
+        return walk.mixed(node, _COMPUTED)
     return _product(walk, node, x, weight, reads=1, makes=0, bias=a["bias"])
 
 
@@ -41,7 +43,7 @@ def _product(walk: Walk, node: fx.Node, x: fx.Node, weight: fx.Node, reads: int,
 
 def embedding(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     if not walk.key(a["weight"]):
-        return walk.mixed(node)
+        return walk.mixed(node, _COMPUTED)
     rows = walk.slot(a["weight"], 1, "producer")
     walk.makes(node, a["weight"], 1, None)
     shape = node.meta["val"].shape
@@ -56,7 +58,7 @@ def convolution(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     """
     x, weight, bias, groups = a["input"], a["weight"], a["bias"], a["groups"]
     if not walk.key(weight) or not is_free(walk, bias):
-        return walk.mixed(node)
+        return walk.mixed(node, _COMPUTED)
     shape = node.meta["val"].shape
     axis = len(shape) - weight.meta["val"].ndim + 1
     inputs = walk.ties.along(walk.labels(x), axis)

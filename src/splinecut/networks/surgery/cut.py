@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
 from splinecut.networks.surgery.sizes import resize
 from splinecut.networks.units import BLOCKS, Groups, Keep, with_stand_in
@@ -34,6 +35,7 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     Kept weights, gradients, statistics and hooks are carried over, and so are mode, precision, device, memory format,
     requires_grad and tied parameters. `optimizer` is moved to the new parameters in place, its state sliced alike.
     A group of which nothing stays keeps one unit that is read with weight zero: no layer is ever empty.
+    A masked network may be cut by the keep map of its mask, or by one that keeps less.
     Hooks on single tensors (`Tensor.register_hook`) are not carried over; they know the old size.
     """
     bare = unwrapped(model)
@@ -45,6 +47,7 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     memo: dict[int, Any] = {id(tensors[key]): _smaller(tensors[key], axes) for key, axes in slices.items()}
     memo |= {id(tensors[key]): value for key, value in _renumbered(groups, keep, tensors).items()}
     smaller = copy.deepcopy(bare, memo)
+    without_masks(smaller)
     for path in {key.rpartition(".")[0] for key in slices}:
         resize(smaller.get_submodule(path))
     _drop(smaller, groups, keep)

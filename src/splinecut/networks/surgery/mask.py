@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -29,7 +29,7 @@ class Mask:
     """Holds weights at zero through training, and gives them back: `remove()`, or leave the `with` block.
 
     Gradients of held weights are zeroed as they arrive. Momentum gathered earlier could still move a weight, so after
-    every step of any optimiser the zeros are set again. `restored` weights are those of the moment of masking.
+    every step of any optimiser the zeros are set again. The mask needs no reference to live: the network holds it.
     """
 
     def __init__(self, zeros: list[tuple[Tensor, Bool[Tensor, " *shape"]]], hooks: list[Any]) -> None:
@@ -78,7 +78,7 @@ def mask(model: nn.Module, groups: Groups, keep: Keep) -> Mask:
                 zeros.append((tensors[member.key], _gone(member, kept, tensors[member.key])))
             hooks += _norm_hook(model, member, kept)
     for branch in groups.dropped(keep):
-        hooks += [model.get_submodule(path).register_forward_hook(_nothing) for path in branch.modules]
+        hooks += [model.get_submodule(path).register_forward_hook(_Silence()) for path in branch.modules]
     return Mask(zeros, hooks)
 
 
@@ -124,17 +124,41 @@ def _norm_hook(model: nn.Module, member: Member, kept: Bool[np.ndarray, " units"
     if norm is None or name != "weight":
         return []
     stays = torch.from_numpy(np.flatnonzero(member.stays(kept)))
-    return [module.register_forward_hook(partial(_normalised, norm, stays))]
-
-
-def _normalised(norm: _Norm, stays: Tensor, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-    axis = 1 if isinstance(module, nn.GroupNorm) else -1
-    stays = stays.to(output.device)
-    kept = norm(module, args[0].index_select(axis, stays), stays) if len(stays) else args[0].index_select(axis, stays)
-    return torch.zeros_like(output).index_copy(axis, stays, kept)
+    return [module.register_forward_hook(_NormOfKept(norm, stays))]
 
 
 _Norm = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class _NormOfKept:
+    """Replaces a norm's output by that of the kept units alone, zeros elsewhere."""
+
+    norm: _Norm
+    stays: Int64[Tensor, " kept"]
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        axis = 1 if isinstance(module, nn.GroupNorm) else -1
+        stays = self.stays.to(output.device)
+        kept = args[0].index_select(axis, stays)
+        kept = self.norm(module, kept, stays) if len(stays) else kept
+        return torch.zeros_like(output).index_copy(axis, stays, kept)
+
+
+@dataclass(frozen=True)
+class _Silence:
+    """Replaces a module's output by zeros."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        return tree_map_only(Tensor, torch.zeros_like, output)
+
+
+def without_masks(model: nn.Module) -> None:
+    """Takes the hooks of masks off `model`, a copy of a masked network: the mask itself stays with the original."""
+    for module in model.modules():
+        for key, hook in list(module._forward_hooks.items()):
+            if isinstance(hook, _NormOfKept | _Silence):
+                del module._forward_hooks[key]
 
 
 def _layer_norm(module: nn.LayerNorm, x: Tensor, stays: Tensor) -> Tensor:
@@ -156,7 +180,3 @@ _NORMS: dict[type[nn.Module], _Norm] = {
     nn.RMSNorm: _rms_norm,
     nn.GroupNorm: _group_norm,
 }
-
-
-def _nothing(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    return tree_map_only(Tensor, torch.zeros_like, output)
