@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 
 import numpy as np
@@ -104,6 +105,17 @@ def test_a_mask_outlives_its_handle_and_momentum() -> None:
     reader = next(m for m in groups[0].members if m.role == "consumer")
     places = torch.from_numpy(np.flatnonzero(~reader.stays(keep[groups[0].name])))
     assert not dict(model.named_parameters())[reader.key].index_select(reader.axis, places).any()
+
+
+def test_a_mask_goes_with_its_network() -> None:
+    hooks = torch.optim.optimizer._global_optimizer_post_hooks
+    before = len(hooks)
+    model, _ = make("convnet")
+    mask(model, read("convnet"), draw(read("convnet")))
+    assert len(hooks) == before + 1
+    del model
+    gc.collect()
+    assert len(hooks) == before
 
 
 def test_single_weights_stay_at_zero_and_come_back() -> None:
