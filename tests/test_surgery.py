@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 
 import splinecut as sc
 from splinecut.networks.cost import cost
@@ -108,7 +109,6 @@ def test_a_mask_outlives_its_handle_and_momentum() -> None:
 
 
 def test_a_mask_goes_with_its_network() -> None:
-    hooks = torch.optim.optimizer._global_optimizer_post_hooks
     before = len(hooks)
     model, _ = make("convnet")
     mask(model, read("convnet"), draw(read("convnet")))
