@@ -61,7 +61,7 @@ def test_the_stored_recipe_gives_the_same_run(recipe: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("models", "preresnet"), ("data", "x-shape"), ("methods", "dense"), ("recipes", "demo-digits")],
+    [("models", "preresnet"), ("data", "x-shape"), ("methods", "spline"), ("recipes", "demo-digits")],
 )
 def test_list_prints_what_there_is(kind: str, expected: str) -> None:
     done = splinecut("list", kind)
@@ -145,7 +145,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_previous_checkpoint_intact(recip
         last = done.stderr.strip().splitlines()[-1]
         assert "No space left on device; what stood there before is intact" in last
         (folder,) = disk.iterdir()
-        state = checkpoint.load_newest(folder / "checkpoints")
+        state = checkpoint.load_newest(folder / "checkpoints" / "train")
         assert state is not None and state["epoch"] >= 1
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -158,7 +158,7 @@ def test_a_loss_that_diverges_keeps_the_last_good_checkpoint(recipe: Path, tmp_p
     assert done.returncode == 2
     assert "the loss of 'train' is nan at step" in done.stderr and "checkpoint" in done.stderr
     (folder,) = (f for f in tmp_path.iterdir() if f.name.startswith("small-"))
-    state = checkpoint.load_newest(folder / "checkpoints")
+    state = checkpoint.load_newest(folder / "checkpoints" / "train")
     assert state is not None and state["epoch"] == 3
     assert all(tensor.isfinite().all() for tensor in state["weights"].values())
 

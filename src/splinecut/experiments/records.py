@@ -23,8 +23,10 @@ class RecordUnreadable(SplinecutError):
 class Record:
     """The facts of one run; all numbers are achieved ones.
 
-    test: metrics of the last weights and of those best by validation; nothing was chosen by them.
-    ledger: phase -> flops, paper_flops, images, seconds, joules.
+    test:    metrics right after the cut, of the last weights and of those best by validation; nothing is chosen by them
+    ledger:  phase -> flops, paper_flops, images, seconds, joules
+    latency: batch size -> median seconds of a forward pass of the final network, on the machine of the run
+    pruning: method, budget asked and achieved, when it was drawn; None for a run without
     """
 
     name: str
@@ -36,6 +38,8 @@ class Record:
     forward_flops: int
     ledger: dict[str, dict[str, Any]]
     energy: dict[str, Any]
+    latency: dict[str, float]
+    pruning: dict[str, Any] | None
     data_hash: str
     versions: dict[str, str]
     commit: str | None

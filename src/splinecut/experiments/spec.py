@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,11 @@ SCHEMA = 1
 def _named(value: Any) -> Any:
     """`model = "vgg16"` is short for a table that only gives the name."""
     return {"name": value} if isinstance(value, str) else value
+
+
+def _length(value: Any) -> Any:
+    """`retrain = "remaining"` is short for a table that only gives the length."""
+    return {"length": value} if isinstance(value, str) else value
 
 
 class Model(Frozen):
@@ -47,8 +52,48 @@ class Data(Frozen):
     image_size: Annotated[int, Field(ge=1)] | None = None  # folders of photographs: the side they are cropped to
 
 
+class Detector(Frozen):
+    """What may stop the dense training early. Left out, `threshold` and `window` are the rule's own."""
+
+    name: Literal["early-bird-spline"]
+    rule: Literal["paper", "authors"] = "paper"
+    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    window: Annotated[int, Field(ge=1)] | None = None
+    every: Literal["epoch"] | Annotated[int, Field(ge=1)] = "epoch"
+    probe: Annotated[int, Field(ge=1)] = 256  # training images it watches
+
+
+class Method(Frozen):
+    """Which pruning method. Further keys (`form`, `rho`, ...) are its own, and it refuses those it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The method's own keys."""
+        return dict(self.model_extra or {})
+
+
+class Budget(Frozen):
+    """How much stays."""
+
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.5
+    of: Literal["channels", "weights", "flops", "blocks"] = "channels"
+    scope: Literal["global", "layer", "stage"] = "global"
+    floor: Annotated[int, Field(ge=0)] = 1
+
+
+class Retrain(Frozen):
+    """What happens after the cut: the whole plan again or what is left of it, with the kept weights or fresh ones."""
+
+    length: Literal["full", "remaining"] = "full"
+    weights: Literal["inherit", "reinit"] = "inherit"
+
+
 class Experiment(Frozen):
-    """Everything that decides the outcome of a run."""
+    """Everything that decides the outcome of a run; without a method the network is trained and not pruned."""
 
     name: str = "experiment"
     description: str = ""
@@ -56,6 +101,13 @@ class Experiment(Frozen):
     model: Annotated[Model, BeforeValidator(_named)]
     data: Annotated[Data, BeforeValidator(_named)]
     training: Plan = Plan()
+    detector: Annotated[Detector | None, BeforeValidator(_named)] = None
+    method: Annotated[Method | None, BeforeValidator(_named)] = None
+    budget: Budget = Budget()
+    residual: Literal["tied", "select", "inner"] = "tied"
+    refit: Literal["none", "fold", "least_squares"] = "least_squares"
+    probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
+    retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
 
     @property
     def digest(self) -> str:
@@ -161,6 +213,7 @@ def _keys(table: list[str]) -> list[str]:
     kind: Any = Experiment
     for part in table:
         kind = kind.model_fields[part].annotation
+        kind = next((option for option in get_args(kind) if option is not type(None)), kind)
     assert issubclass(kind, BaseModel)
     return [".".join([*table, field]) for field in kind.model_fields]
 

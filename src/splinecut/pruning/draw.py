@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -40,22 +40,33 @@ def draw(
 
     The network is left as found; the same arguments draw the same ticket.
     """
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
     if (keep is None) == (budget is None):
         raise InputError(f"give either keep or budget, got keep={keep} and budget={budget}; keep=0.5 is Budget(0.5)")
+    chosen = named(method, budget, options)
+    budget = budget or Budget(keep or 0.0, scope=getattr(chosen, "scope", "global"))
+    bare = unwrapped(model)
+    evidence = Evidence(bare, read_groups(bare, example, residual), example, seed)
+    return drawn(evidence, method, chosen, budget)
+
+
+def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Any:
+    """The method of that name with these options; where it ranks by scope, the budget's is its own."""
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
     known = [field.name for field in fields(METHODS[method])]
     for name in options:
         if name not in known:
             raise unknown(f"option of {method}", name, known)
-    if budget is not None and "scope" in known:
-        options = {"scope": budget.scope} | options
-    chosen = METHODS[method](**options)
-    budget = budget or Budget(keep or 0.0, scope=getattr(chosen, "scope", "global"))
-    bare = unwrapped(model)
-    found = read_groups(bare, example, residual)
-    scores = chosen.score(Evidence(bare, found, example, seed), savings(found, budget))
-    return Ticket(select(scores, budget, found), found, method, budget, {**asdict(chosen), "seed": seed})
+    scope = {"scope": budget.scope} if budget is not None and "scope" in known else {}
+    return METHODS[method](**{**scope, **options})
+
+
+def drawn(evidence: Evidence, name: str, method: Any, budget: Budget) -> Ticket:
+    """The ticket that a method draws from the evidence."""
+    groups = evidence.groups
+    scores = method.score(evidence, savings(groups, budget))
+    options = {**asdict(method), "seed": evidence.seed}
+    return Ticket(select(scores, budget, groups), groups, name, budget, options)
 
 
 def savings(groups: Groups, budget: Budget) -> dict[str, float]:

@@ -24,6 +24,10 @@ class Random:
         generator = np.random.default_rng(evidence.seed)
         return {group.name: generator.random(group.size) for group in evidence.groups}
 
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """Drawing numbers is free."""
+        return 0
+
 
 @dataclass(frozen=True)
 class L2:
@@ -31,6 +35,10 @@ class L2:
 
     def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
         return {group.name: self._of(evidence.model, group) for group in evidence.groups}
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """A multiplication and an addition for every weight."""
+        return 2 * evidence.groups.parameters()
 
     def _of(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
         if group.kind == "selector":
@@ -49,6 +57,10 @@ class Slimming:
 
     def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
         return {group.name: self._of(evidence, group) for group in evidence.groups}
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """Reading gains off is free; groups without a norm cost what L2 costs, which is less than all weights."""
+        return 2 * evidence.groups.parameters()
 
     def _of(self, evidence: Evidence, group: UnitGroup) -> Float[np.ndarray, " units"]:
         if group.kind == "selector":

@@ -69,6 +69,18 @@ class Spline:
             return finite({name: values / max(savings[name], 1e-300) for name, values in errors.items()})
         return {group.name: self._within(evidence.model, group) for group in evidence.groups}
 
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
+        if self.form == "joint":
+            return len(evidence.probe) * forward_flops + sum(4 * group.size**3 for group in evidence.groups)
+        fan_in = [
+            (group.size, evidence.model.get_parameter(producer.weight).numel() // group.size)
+            for group in evidence.groups
+            for producer in group.producers
+            if producer.weight
+        ]
+        return sum(2 * units**2 * inputs for units, inputs in fan_in)
+
     def _within(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
         if group.kind == "selector":
             scale = selector_scale(model, group)

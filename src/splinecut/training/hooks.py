@@ -60,8 +60,9 @@ class Hook:
     def after_backward(self, moment: Moment) -> None:
         """Gradients are there; edit them here."""
 
-    def after_step(self, moment: Moment) -> None:
-        """The optimiser has moved; re-apply masks here."""
+    def after_step(self, moment: Moment) -> bool | None:
+        """The optimiser has moved; re-apply masks here. Return True to end the epoch, and training, at this step."""
+        return None
 
     def after_epoch(self, moment: Moment) -> bool:
         """The epoch is in `moment.history[-1]`; return True to stop training here."""

@@ -44,8 +44,11 @@ def train(
     checkpoints: str | Path | None = None,
     processes: Processes = ALONE,
     say: Callable[[str], None] | None = None,
+    start_epoch: int = 0,
 ) -> list[dict[str, Any]]:
     """Trains `model` in place and returns its history, one row an epoch.
+
+    A training that starts at `start_epoch` does what is left of the plan from there on.
 
     With `checkpoints` (a folder) it goes on from the newest one there, exactly: data order and augmentation are
     functions of (seed, epoch, batch), all else is in the checkpoint. Every pass is charged to `ledger` under `phase`.
@@ -55,6 +58,7 @@ def train(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + processes.rank)
         training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
+        training.moment.epoch, training.moment.step = start_epoch, start_epoch * training.moment.steps_per_epoch
         training.resume(say)
         return training.run()
 
@@ -91,6 +95,7 @@ class _Training:
         flops = forward_flops(model, data.input_shape)
         self.moment = Moment(model, self.optimizer, plan, phase, steps, ledger, flops)
         self.net = processes.share(model, device)
+        self.is_stopping = False
         self._start_epoch()
         self.clock = time.perf_counter()
         self.saved_at = self.clock
@@ -125,6 +130,8 @@ class _Training:
         )
         for x, y in batches:
             self._step(x.to(self.dtype), y)
+            if self.is_stopping:
+                return
             if time.perf_counter() - self.saved_at > 60 * plan.checkpoint_minutes and self.processes.world == 1:
                 self._save()
 
@@ -153,8 +160,8 @@ class _Training:
         self.scaler.update()
         moment.step += 1
         moment.ledger.charge(moment.phase, moment.forward_flops, n)
-        for hook in self.hooks:
-            hook.after_step(moment)
+        stops = [hook.after_step(moment) for hook in self.hooks]
+        self.is_stopping = any(stops)
 
     def _count(self, outputs: Tensor, y: Tensor, loss: Tensor) -> None:
         self.loss_sum += loss.double() * len(y) if self.device.type != "mps" else loss * len(y)
@@ -184,7 +191,7 @@ class _Training:
         moment.history.append(row)
         self._start_epoch()
         stops = [hook.after_epoch(moment) for hook in self.hooks]
-        row["stopped"] = any(stops)
+        row["stopped"] = self.is_stopping or any(stops)
         return row["stopped"]
 
     def _validate(self) -> Metrics:
