@@ -109,6 +109,7 @@ def test_a_mask_outlives_its_handle_and_momentum() -> None:
 
 
 def test_a_mask_goes_with_its_network() -> None:
+    gc.collect()  # masks of other tests
     before = len(hooks)
     model, _ = make("convnet")
     mask(model, read("convnet"), draw(read("convnet")))
