@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from splinecut.commands.partition import partition
+from splinecut.commands.tables import table
 from splinecut.errors import SplinecutError, unknown
 
 app = typer.Typer(
@@ -71,6 +72,7 @@ def run(
 
 
 app.command()(partition)
+app.command()(table)
 
 
 @app.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,12 @@ class Record:
     forward_flops: int
     ledger: dict[str, dict[str, Any]]
     energy: dict[str, Any]
-    latency: dict[str, float]
-    pruning: dict[str, Any] | None
     data_hash: str
     versions: dict[str, str]
     commit: str | None
     device: str
-    extra: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, float] = field(default_factory=dict)
+    pruning: dict[str, Any] | None = None
     schema: int = SCHEMA
 
     @property
@@ -76,3 +76,44 @@ def load(folder: str | Path) -> Record:
 def is_complete(folder: str | Path) -> bool:
     """Whether the run in `folder` has finished."""
     return (Path(folder) / FILE).is_file()
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """What a committed result keeps of a run: what was asked, what came out, what it cost, by which versions."""
+    total = record.costs.total
+    return {
+        "name": record.name,
+        "digest": record.digest,
+        "spec": record.spec,
+        "test": record.test,
+        "parameters": record.parameters,
+        "forward_flops": record.forward_flops,
+        "training_flops": {"paper": total.paper_flops, "full": total.flops},
+        "seconds": round(total.seconds, 1),
+        "latency": record.latency,
+        "energy": record.energy,
+        "pruning": {k: v for k, v in record.pruning.items() if k in _SUMMED} if record.pruning else None,
+        "data_hash": record.data_hash,
+        "versions": record.versions,
+        "commit": record.commit,
+        "schema": record.schema,
+    }
+
+
+_SUMMED = ("method", "options", "budget", "achieved", "layers", "drawn_epoch", "drawn_step", "is_early")
+
+
+def find(places: Iterable[str | Path]) -> tuple[list[Record], list[str]]:
+    """All records in and below these folders, by name and seed, and one line on each that cannot be read."""
+    found: list[Record] = []
+    skipped: list[str] = []
+    for place in places:
+        files = sorted(Path(place).rglob(FILE))
+        if not files:
+            skipped.append(f"{place} holds no {FILE}; run an experiment there first")
+        for file in files:
+            try:
+                found.append(load(file.parent))
+            except RecordUnreadable as error:
+                skipped.append(str(error))
+    return sorted(found, key=lambda record: (record.name, record.spec.get("seed", 0))), skipped
