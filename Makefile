@@ -10,8 +10,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.ready
 	$(BIN)/splinecut demo
 
+# One thread a process: small tensors gain nothing from more, and two workers share the cores.
 test: $(VENV)/.ready-dev lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

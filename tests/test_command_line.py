@@ -97,6 +97,13 @@ def ends_with(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         (["--set", "trainig.epochs=3"], "unknown key 'trainig'; did you mean 'training'?"),
         (["--set", "training.epohs=3"], "did you mean 'training.epochs'?"),
         (["--set", "model.width=-1"], "model.width should be greater than 0, got -1"),
+        (["--set", "budget.keep=1.5"], "budget.keep should be less than or equal to 1, got 1.5"),
+        (["--set", "method=splin"], "unknown method 'splin'; did you mean 'spline'?"),
+        (
+            ["--set", "method=spline", "--set", "method.fom=paper"],
+            "unknown option of spline 'fom'; did you mean 'form'?",
+        ),
+        (["--set", "detector=early-bird"], "detector.name should be early-bird-spline"),
         (["--set", "model=alexnet"], "alexnet needs images of side 19 or more, got 8"),
         (["--set", "model=vgg16", "--set", "data=x-shape"], "got (2,)"),
         (["--set", "data=cifar10", "--data-dir", "/nowhere"], "/nowhere"),

@@ -37,7 +37,7 @@ def test_commands_on_a_page_exist(page: Path) -> None:
     from splinecut.cli import app
 
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    named = set(re.findall(r"^\s*(?:\$ )?splinecut ([a-z]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    named = set(re.findall(r"^    (?:\$ )?splinecut ([a-z]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert named <= known
 
 

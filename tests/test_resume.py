@@ -23,18 +23,27 @@ EXPERIMENT = {
 }
 
 
-def victim(out: Path, *kills: str) -> list[dict]:
+PRUNED = {
+    **EXPERIMENT,
+    "detector": {"name": "early-bird-spline", "probe": 64},
+    "method": "spline",
+    "probe": 64,
+    "training": {"epochs": 6, "batch_size": 64, "checkpoint_minutes": 0.0005},
+}
+
+
+def victim(out: Path, *kills: str, experiment: dict = EXPERIMENT) -> list[dict]:
     """Runs the experiment in `out`, killed as `kills` says and taken up each time, then to its end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(VICTIM), str(out), json.dumps(EXPERIMENT), *kills]
+    command = [sys.executable, str(VICTIM), str(out), json.dumps(experiment), *kills]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def outcome(out: Path) -> tuple[dict, dict[str, bytes]]:
+def outcome(out: Path, experiment: dict = EXPERIMENT) -> tuple[dict, dict[str, bytes]]:
     """Everything of a finished run that must not depend on how it got there."""
-    folder = out / Experiment.from_dict(EXPERIMENT).folder
+    folder = out / Experiment.from_dict(experiment).folder
     record = json.loads((folder / "record.json").read_text())
     ledger = Ledger.from_dict(record.pop("ledger")).without_time()
     weights = {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
@@ -65,6 +74,18 @@ def test_twenty_kills_leave_weights_metrics_and_ledger_bit_identical(tmp_path: P
     expected_record, expected_weights = undisturbed
     assert record == expected_record
     assert weights == expected_weights
+
+
+def test_a_pruned_run_killed_in_every_stage_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    assert victim(tmp_path / "whole", experiment=PRUNED) == [{"kill": "none", "status": 0}]
+    expected = outcome(tmp_path / "whole", PRUNED)
+    drawn = expected[0]["pruning"]["drawn_epoch"]
+    # In the search, just after the epoch in which the bird is drawn, and several times while retraining.
+    kills = ["steps:10.5", "epoch:1", f"epoch:{drawn - 1}", "fsync:4", "steps:30.2", "epoch:1", "half-written:2"]
+    ends = victim(tmp_path / "killed", *kills, experiment=PRUNED)
+    assert [end["status"] for end in ends] == [-9] * len(kills) + [0]
+    assert outcome(tmp_path / "killed", PRUNED) == expected
+    assert expected[0]["pruning"]["is_early"]
 
 
 def test_a_truncated_newest_checkpoint_falls_back_and_says_so(tmp_path: Path, undisturbed: tuple) -> None:

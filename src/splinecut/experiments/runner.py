@@ -15,6 +15,7 @@ from splinecut.experiments.stages import (
     Scene,
     Trained,
     build_model,
+    chosen_method,
     early_bird,
     measure,
     prune_stage,
@@ -79,6 +80,8 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
 def _run(scene: Scene) -> Record:
     """Train -> detect -> prune -> retrain -> measure -> record."""
     experiment = scene.experiment
+    if experiment.method is not None:
+        chosen_method(experiment)  # what cannot be is refused before hours of training, not after
     model = build_model(experiment, scene.dataset)
     if scene.processes.is_first:
         describe(scene.folder, experiment)

@@ -178,12 +178,18 @@ def early_bird(scene: Scene) -> EarlyBird | None:
     )
 
 
+def chosen_method(experiment: Experiment) -> tuple[Any, Budget]:
+    """The method and the budget an experiment asks for; refuses names and options there are not."""
+    assert experiment.method is not None
+    budget = Budget(**experiment.budget.model_dump())
+    return named(experiment.method.name, budget, experiment.method.options), budget
+
+
 def prune_stage(scene: Scene, model: nn.Module) -> tuple[nn.Module, Ticket]:
     """The cut network and its ticket; what scoring and refitting took is charged."""
     experiment, method = scene.experiment, scene.experiment.method
     assert method is not None
-    budget = Budget(**experiment.budget.model_dump())
-    chosen = named(method.name, budget, method.options)
+    chosen, budget = chosen_method(experiment)
     probe = scene.probe(experiment.probe)
     flops = cost.forward_flops(model, scene.dataset.input_shape)
     evidence = Evidence(model, read_groups(model, probe, experiment.residual), probe, experiment.seed)
