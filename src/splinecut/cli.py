@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from splinecut.commands.partition import partition
+from splinecut.commands.prune import prune
 from splinecut.commands.tables import table
 from splinecut.errors import SplinecutError, unknown
 
@@ -71,6 +72,7 @@ def run(
     show_record(record, out / experiment.folder)
 
 
+app.command()(prune)
 app.command()(partition)
 app.command()(table)
 

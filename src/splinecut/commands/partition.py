@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from splinecut.commands.loading import read_rows, with_weights
 from splinecut.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _network(
     given = _rows_of_file(points) if points is not None else None
     if not (Path(model).suffix == ".toml" or model in spec.recipes()):
         network = models.build(model, seed=0)
-        return (_with_weights(network, weights) if weights is not None else network), given
+        return (with_weights(network, weights) if weights is not None else network), given
     experiment = spec.load(model)
     dataset = runner.load_data(experiment, data_dir)
     network = runner.build_model(experiment, dataset)
@@ -76,18 +77,12 @@ def _network(
     if weights is None and not untrained and not trained.is_file():
         raise InputError(f"no trained weights at {trained}; run `splinecut run {model}` first, or pass --untrained")
     if weights is not None or not untrained:
-        network = _with_weights(network, weights or trained)
+        network = with_weights(network, weights or trained)
     return network, given or dataset.test.examples
 
 
 def _rows_of_file(path: Path) -> Callable[[list[int]], Tensor]:
-    import numpy as np
-    import torch
-
-    try:
-        rows = torch.from_numpy(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"cannot read points from {path}: {error}; write them with numpy.save") from None
+    rows = read_rows(path)
 
     def take(chosen: list[int]) -> Tensor:
         if max(chosen) >= len(rows):
@@ -95,18 +90,6 @@ def _rows_of_file(path: Path) -> Callable[[list[int]], Tensor]:
         return rows[chosen]
 
     return take
-
-
-def _with_weights(network: nn.Module, path: Path) -> nn.Module:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        network.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"cannot load weights from {path}: {reason}; give the state of this very model") from None
-    return network
 
 
 def _input_shape(network: nn.Module, inputs: Callable[[list[int]], Tensor] | None) -> tuple[int, ...]:

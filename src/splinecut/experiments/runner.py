@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,14 +23,13 @@ from splinecut.experiments.stages import (
     pruning_facts,
     train_stage,
 )
-from splinecut.files import write_atomically
-from splinecut.networks import cost
+from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
 from splinecut.training import data, devices, tx2
 from splinecut.training.progress import Watch
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from splinecut.experiments.spec import Experiment
     from splinecut.pruning.ticket import Ticket
@@ -136,15 +136,10 @@ def _finish(folder: Path, final: Trained, ticket: Ticket | None, record: Record)
     """Ticket and weights first, the record after them: it marks the run complete."""
     if ticket is not None:
         ticket.save(folder / "ticket.json")
-    _save_weights(folder / "model.safetensors", final.model.state_dict())
+    surgery.save(final.model, folder / "model.safetensors")
     if final.best.weights:
-        _save_weights(folder / "best.safetensors", final.best.weights)
+        best = copy.deepcopy(final.model)
+        best.load_state_dict(final.best.weights)
+        surgery.save(best, folder / "best.safetensors")
     record.save(folder)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-
-
-def _save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    from safetensors.torch import save
-
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    write_atomically(path, lambda file: file.write_bytes(save(tensors)))

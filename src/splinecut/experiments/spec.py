@@ -150,7 +150,7 @@ def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
         raise InputError(f"recipe {path} is not TOML: {error}") from None
     tables.setdefault("name", path.stem)
     for override in overrides:
-        _set(tables, override)
+        set_key(tables, override)
     return Experiment.from_dict(tables)
 
 
@@ -177,7 +177,7 @@ def find(recipe: str | Path) -> Path:
     raise unknown("recipe", str(recipe), known, "or give the path of a TOML file")
 
 
-def _set(tables: dict[str, Any], override: str) -> None:
+def set_key(tables: dict[str, Any], override: str) -> None:
     """Writes one `a.b=c` into the tables; `c` is read as TOML, and as plain text where it is none."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
