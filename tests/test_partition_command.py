@@ -64,7 +64,7 @@ def test_a_recipe_is_cut_on_the_plane_of_its_test_images(tmp_path: Path) -> None
         (["mlp", "--fill", "pastle"], "did you mean 'pastel'"),
         (["mlp", "--picture", "gif"], "unknown picture 'gif'"),
         (["mlp", "--weights", "nowhere.safetensors"], r"cannot load weights from nowhere\.safetensors"),
-        (["mlp", "--points", "nowhere.npy", "--slice", "span:0,1"], r"cannot read points from nowhere\.npy"),
+        (["mlp", "--points", "nowhere.npy", "--slice", "span:0,1"], r"cannot read inputs from nowhere\.npy"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], message: str) -> None:
