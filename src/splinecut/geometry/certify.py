@@ -8,18 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from splinecut.errors import InputError
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition
 from splinecut.geometry.polygons import next_place
-from splinecut.geometry.sides import is_on
-from splinecut.geometry.vertices import magnitudes
+from splinecut.geometry.vertices import magnitudes, rows_of
 
 _SLACK = 1e-9  # relative; a thousand times the tolerance vertices are decided with
 _SHOWN = 10  # the worst of each kind
-_ROWS = 4096  # points run at once
+_BYTES = 1 << 28  # of values kept at once while points are run
 
 
 class Finding(NamedTuple):
@@ -65,10 +64,13 @@ def certify(partition: Partition, graph: Graph) -> Findings:
     overlap   the centroid of a region lies in that region and no other
     seam      every edge inside the window belongs to two regions
     value     the output stored at a vertex is the network's
-    affine    the affine map of a region gives the network's output at its centroid
-    code      the code of a region holds at its centroid and near its corners
+    code      the code of a region holds at its centroid, and at its corners up to zero: units are affine within a
+              region as long as those before them keep their side, so then the code holds everywhere in it
     cut       an edge lies where its unit is zero
+    affine    the affine map of a region gives the network's output at its centroid
     neighbour the unit of an edge is on on one side and off on the other
+
+    Costs two forward passes per region.
     """
     if graph.layers != partition.layers:
         raise InputError("the partition was made from a network with other layers; pass the model it was made from")
@@ -77,10 +79,8 @@ def certify(partition: Partition, graph: Graph) -> Findings:
         _convexity,
         _overlaps,
         _seams,
-        _outputs,
-        _affine,
-        _codes,
-        _cuts,
+        _at_vertices,
+        _at_centroids,
         _neighbours,
     )
     with torch.no_grad():
@@ -128,86 +128,87 @@ def _seams(partition: Partition, _: Graph) -> Iterator[Finding]:
     yield from _worst("seam", "place", wrong, partition.vertices[start])
 
 
-def _run(partition: Partition, graph: Graph, uv: np.ndarray) -> Float[np.ndarray, "points outputs"]:
-    parts = [graph.run(partition.slice.embed(uv[k : k + _ROWS])).reshape(-1, _outputs_of(graph)) for k in _starts(uv)]
-    return torch.cat(parts).numpy()
+def _at_vertices(partition: Partition, graph: Graph) -> Iterator[Finding]:
+    """value, code, cut."""
+    start, stop = partition.indices, partition.indices[next_place(partition.offsets)]
+    by_start, by_stop = np.argsort(start, kind="stable"), np.argsort(stop, kind="stable")
+    region = np.repeat(np.arange(len(partition)), np.diff(partition.offsets))
+    wrong_value, scale = np.zeros(len(partition.vertices)), 1.0
+    wrong_code, off_cut = np.zeros(len(partition)), np.zeros(len(start))
+    for first, values in _values(partition, graph, partition.vertices):
+        truth = values.outputs
+        here = slice(first, first + len(truth))
+        wrong_value[here] = np.abs(truth - partition.outputs[here]).max(axis=1)
+        scale = max(scale, float(np.abs(truth).max()))
+        leaving, arriving = _within(by_start, start, here), _within(by_stop, stop, here)
+        for code, (number, rows, zero) in zip(partition.codes.packed, values.folds, strict=True):
+            sizes = _against(rows, start[leaving] - first, code[region[leaving]], zero)
+            np.maximum.at(wrong_code, region[leaving], sizes)
+            for end, places in ((start, leaving), (stop, arriving)):
+                mine = places[partition.edge_layer[places] == number]
+                unit = partition.edge_unit[mine]
+                size = np.abs(rows[end[mine] - first, unit])
+                np.maximum.at(off_cut, mine, np.where(size > zero[unit], size, 0.0))
+    yield from _worst("value", "vertex", wrong_value, partition.vertices, _SLACK * scale)
+    yield from _worst("code", "region", wrong_code, partition.centroids)
+    yield from _worst("cut", "place", off_cut, partition.vertices[start])
 
 
-def _starts(uv: np.ndarray) -> range:
-    return range(0, len(uv), _ROWS)
+def _at_centroids(partition: Partition, graph: Graph) -> Iterator[Finding]:
+    """affine, code."""
+    wrong_map, wrong_code, scale = np.zeros(len(partition)), np.zeros(len(partition)), 1.0
+    for first, values in _values(partition, graph, partition.centroids):
+        here = slice(first, first + len(values.outputs))
+        u, v = partition.centroids[here].T[..., None]
+        a, b, c = np.moveaxis(partition.affine[here], 2, 0)
+        wrong_map[here] = np.abs(a * u + b * v + c - values.outputs).max(axis=1)
+        scale = max(scale, float(np.abs(values.outputs).max()))
+        for code, (_, rows, zero) in zip(partition.codes.packed, values.folds, strict=True):
+            sizes = _against(rows, np.arange(len(rows)), code[here], zero)
+            wrong_code[here] = np.maximum(wrong_code[here], sizes)
+    yield from _worst("affine", "region", wrong_map, partition.centroids, _SLACK * scale)
+    yield from _worst("code", "region", wrong_code, partition.centroids)
 
 
-def _outputs_of(graph: Graph) -> int:
-    return graph[graph.output].size
+class _Values(NamedTuple):
+    outputs: Float[np.ndarray, "points outputs"]
+    folds: list[tuple[int, np.ndarray, np.ndarray]]  # (layer, values above its kink, what counts as zero)
 
 
-def _outputs(partition: Partition, graph: Graph) -> Iterator[Finding]:
-    truth = _run(partition, graph, partition.vertices)
-    error = np.abs(truth - partition.outputs).max(axis=1)
-    yield from _worst("value", "vertex", error, partition.vertices, _SLACK * (1 + np.abs(truth).max()))
-
-
-def _affine(partition: Partition, graph: Graph) -> Iterator[Finding]:
-    truth = _run(partition, graph, partition.centroids)
-    u, v = partition.centroids.T[..., None]
-    a, b, c = np.moveaxis(partition.affine, 2, 0)
-    error = np.abs(a * u + b * v + c - truth).max(axis=1)
-    yield from _worst("affine", "region", error, partition.centroids, _SLACK * (1 + np.abs(truth).max()))
-
-
-def _signs(
-    partition: Partition, graph: Graph, uv: np.ndarray, look: Callable[[int, int, np.ndarray, np.ndarray], None]
-) -> None:
-    """Calls look(layer, first point, values above the kink, what counts as zero) for each fold, some points at once."""
+def _values(partition: Partition, graph: Graph, uv: np.ndarray) -> Iterator[tuple[int, _Values]]:
+    """(first, values) of a few points at a time: as many as keep the values of all layers within bounds."""
     size = magnitudes(graph, partition.slice)
     folds = [(number, layer) for number, layer in enumerate(graph.layers) if layer.bits]
-    for start in _starts(uv):
-        sources = {graph[layer.node].inputs[0] for _, layer in folds}
-        values = graph.trail(partition.slice.embed(uv[start : start + _ROWS]), sources)
-        for number, layer in folds:
-            rows = values[graph[layer.node].inputs[0]].flatten(1).numpy() - layer.kink
-            look(number, start, rows, _SLACK * (size[layer.node] + abs(layer.kink)))
+    sources = {graph[layer.node].inputs[0] for _, layer in folds}
+    n_rows = max(16, _BYTES // (8 * sum(node.size for node in graph.nodes)))
+    for first in range(0, len(uv), n_rows):
+        values = graph.trail(partition.slice.embed(uv[first : first + n_rows]), {*sources, graph.output})
+        found = [
+            (number, rows_of(values[graph[layer.node].inputs[0]]) - layer.kink, _zero(size[layer.node], layer.kink))
+            for number, layer in folds
+        ]
+        yield first, _Values(rows_of(values[graph.output]), found)
 
 
-def _codes(partition: Partition, graph: Graph) -> Iterator[Finding]:
-    """The centroid, and nine tenths of the way from it to every corner."""
-    region = np.repeat(np.arange(len(partition)), np.diff(partition.offsets))
-    near = 0.1 * partition.centroids[region] + 0.9 * partition.vertices[partition.indices]
-    uv = np.concatenate([partition.centroids, near])
-    region = np.concatenate([np.arange(len(partition)), region])
-    worst = np.zeros(len(uv))
-    place = {number: k for k, number in enumerate(k for k, layer in enumerate(graph.layers) if layer.bits)}
-
-    def look(number: int, start: int, rows: np.ndarray, zero: np.ndarray) -> None:
-        packed = partition.codes.packed[place[number]][region[start : start + len(rows)]]
-        stored = np.unpackbits(packed, axis=1, count=rows.shape[1]).astype(bool)
-        wrong = (is_on(torch.from_numpy(rows)).numpy() != stored) & (np.abs(rows) > zero)
-        worst[start : start + len(rows)] = np.maximum(
-            worst[start : start + len(rows)], np.where(wrong, np.abs(rows), 0).max(axis=1)
-        )
-
-    _signs(partition, graph, uv, look)
-    yield from _worst("code", "region", np.maximum.reduceat(*_by_region(worst, region)), partition.centroids)
+def _zero(size: np.ndarray, kink: float) -> np.ndarray:
+    return _SLACK * (size + abs(kink))
 
 
-def _by_region(values: np.ndarray, region: Int[np.ndarray, " points"]) -> tuple[np.ndarray, np.ndarray]:
-    order = np.argsort(region, kind="stable")
-    return values[order], np.searchsorted(region[order], np.arange(region.max() + 1))
+def _within(order: np.ndarray, end: np.ndarray, here: slice) -> np.ndarray:
+    """The places whose vertex lies in a range; `order` sorts the places by vertex."""
+    low, high = np.searchsorted(end[order], [here.start, here.stop])
+    return order[low:high]
 
 
-def _cuts(partition: Partition, graph: Graph) -> Iterator[Finding]:
-    start, stop = partition.indices, partition.indices[next_place(partition.offsets)]
-    off = np.zeros(len(start))
-
-    def look(number: int, first: int, rows: np.ndarray, zero: np.ndarray) -> None:
-        for end in (start, stop):
-            mine = np.flatnonzero((partition.edge_layer == number) & (end >= first) & (end < first + len(rows)))
-            unit = partition.edge_unit[mine]
-            size = np.abs(rows[end[mine] - first, unit])
-            off[mine] = np.maximum(off[mine], np.where(size > zero[unit], size, 0))
-
-    _signs(partition, graph, partition.vertices, look)
-    yield from _worst("cut", "place", off, partition.vertices[start])
+def _against(rows: np.ndarray, which: np.ndarray, code: np.ndarray, zero: np.ndarray) -> Float[np.ndarray, " which"]:
+    """How far the worst unit of row which[i] lies on the other side than code[i] says; 0 when none does."""
+    above, below = np.packbits(rows > zero, axis=1), np.packbits(rows < -zero, axis=1)
+    wrong = (below[which] & code) | (above[which] & ~code)
+    sizes = np.zeros(len(which))
+    for k in np.flatnonzero(wrong.any(axis=1)).tolist():
+        units = np.unpackbits(wrong[k], count=rows.shape[1]).astype(bool)
+        sizes[k] = np.abs(rows[which[k], units]).max()
+    return sizes
 
 
 def _neighbours(partition: Partition, graph: Graph) -> Iterator[Finding]:

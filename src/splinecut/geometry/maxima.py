@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 
-from splinecut.geometry.crossings import mix, pack_words, set_bits
+from splinecut.geometry.crossings import mix, pack_words
 from splinecut.geometry.splitting import Cells
 
 if TYPE_CHECKING:
@@ -34,20 +34,19 @@ def entries_of(
     rows: Float[np.ndarray, "vertices units"], windows: Int64[np.ndarray, "windows size"]
 ) -> Float[np.ndarray, "vertices windows size"]:
     """The entries of every window at every vertex."""
-    return np.concatenate([rows, np.full((len(rows), 1), -np.inf)], axis=1)[:, windows]
+    padded = np.concatenate([rows, np.full((len(rows), 1), -np.inf)], axis=1)
+    return np.take(padded, windows, axis=1)
 
 
-def first_cut(
+def uncut(
     mesh: Mesh, entries: Float[np.ndarray, "vertices windows size"], tolerance: Float[np.ndarray, " windows"]
-) -> Int64[np.ndarray, " polygons"]:
-    """The lowest window that cuts each polygon: no entry is largest at all its vertices. -1 where none does."""
+) -> Bool[np.ndarray, "polygons windows"]:
+    """Where some entry of the window is largest at all vertices of the polygon, and so everywhere in it."""
     is_top = entries >= entries.max(axis=2, keepdims=True) - tolerance[:, None]
     words = pack_words(is_top.reshape(len(entries), -1))
     common = np.bitwise_and.reduceat(words[mesh.ring], mesh.offsets[:-1], axis=0)
-    polygon, entry = set_bits(common)
-    is_whole = np.zeros((len(mesh), entries.shape[1]), dtype=bool)
-    is_whole[polygon, entry // entries.shape[2]] = True
-    return np.where(is_whole.all(axis=1), -1, is_whole.argmin(axis=1))
+    bits = np.unpackbits(common.view(np.uint8), axis=1, count=is_top[0].size)
+    return np.any(bits.reshape(len(mesh), *is_top.shape[1:]), axis=2)
 
 
 @dataclass
@@ -94,28 +93,37 @@ def split(
     mesh: Mesh,
     layer: int,
     mark: int,
+    windows: Int64[np.ndarray, " windows"],
     entries: Float[np.ndarray, "vertices windows size"],
     tolerance: Float[np.ndarray, " windows"],
-) -> Split | None:
-    """Every polygon split along the lowest window that cuts it, or None when none is cut.
+) -> tuple[Split, Int64[np.ndarray, " cutting"]] | None:
+    """Every polygon split along the lowest window that cuts it, and the windows that cut any; None when none does.
 
-    Edges made here get the label mark + window. To be repeated until nothing is cut.
+    windows: numbers of the windows whose entries are given, ascending. Edges made here get the label mark + number.
+    To be repeated until nothing is cut; a window that cuts no polygon now cuts none of its parts later.
     """
-    window_of = first_cut(mesh, entries, tolerance)
-    if (window_of < 0).all():
+    is_uncut = uncut(mesh, entries, tolerance)
+    if is_uncut.all():
         return None
+    first = np.where(is_uncut.all(axis=1), -1, is_uncut.argmin(axis=1))
     made = Split(mesh, layer, mark)
-    for polygon in np.flatnonzero(window_of >= 0).tolist():
-        window = int(window_of[polygon])
+    for polygon in np.flatnonzero(first >= 0).tolist():
+        which = first[polygon]
         for a, b in _sides(mesh, polygon):
-            _cross_edge(made, a, b, window, entries[:, window], tolerance[window])
-    for polygon, window in enumerate(window_of.tolist()):
+            _cross_edge(made, a, b, int(windows[which]), entries[:, which], tolerance[which])
+    touched = np.isin(mesh.ring, [end for edge in made.on_edge for end in edge])
+    has_new_edges = np.logical_or.reduceat(touched, mesh.offsets[:-1])
+    for polygon, which in enumerate(first.tolist()):
+        if which < 0 and not has_new_edges[polygon]:
+            places = slice(mesh.offsets[polygon], mesh.offsets[polygon + 1])
+            made.add(mesh.ring[places], mesh.label[places], polygon)
+            continue
         boundary = _boundary(made, polygon)
-        if window < 0:
+        if which < 0:
             made.add(boundary.vertex, boundary.label, polygon)
         else:
-            _split_polygon(made, polygon, window, boundary, entries[:, window], tolerance[window])
-    return made
+            _split_polygon(made, polygon, int(windows[which]), boundary, entries[:, which], tolerance[which])
+    return made, windows[~is_uncut.all(axis=0)]
 
 
 def _sides(mesh: Mesh, polygon: int) -> list[tuple[int, int]]:

@@ -71,12 +71,16 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Block:
-    """Some polygons, the values alive at their vertices, and the codes their polygons have so far."""
+    """Some polygons, the values alive at their vertices, and the codes their polygons have so far.
+
+    cutting: while a max is being cut, the windows that may still cut; None means all.
+    """
 
     mesh: Mesh
     values: dict[str, Tensor]
     codes: tuple[Int64[np.ndarray, "polygons words"], ...]
     step: int
+    cutting: Int64[np.ndarray, " windows"] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Splitting:
     keys: UInt64[np.ndarray, " new"]
     zero: Int64[np.ndarray, "zeros 2"]
     cells: splitting.Cells
+    cutting: Int64[np.ndarray, " windows"] | None = None
 
     def __len__(self) -> int:
         return len(self.cells.parent)
@@ -173,7 +178,7 @@ def run(
                 continue
             made = _split(block, step, max_regions - n_done - n_waiting)
             if made is None:
-                block = replace(_encoded(block, step), step=block.step + 1)
+                block = replace(_encoded(block, step), step=block.step + 1, cutting=None)
                 continue
             if n_done + n_waiting + len(made) > max_regions:
                 raise RegionLimit(
@@ -250,13 +255,16 @@ def _described(
 
 def _split_maxima(block: Block, step: Cut) -> Splitting | None:
     assert step.node.windows is not None
+    windows = np.arange(len(step.node.windows)) if block.cutting is None else block.cutting
     rows = np.concatenate([rows_of(block.values[name]) for name in step.node.inputs], axis=1)
-    entries = maxima.entries_of(rows, step.node.windows)
-    made = maxima.split(block.mesh, step.layer, step.layer * LABEL_UNITS, entries, step.tolerance)
-    if made is None:
+    entries = maxima.entries_of(rows, step.node.windows[windows])
+    mark = step.layer * LABEL_UNITS
+    found = maxima.split(block.mesh, step.layer, mark, windows, entries, step.tolerance[windows])
+    if found is None:
         return None
+    made, cutting = found
     keys, nothing = np.array(made.keys, dtype=np.uint64), np.empty((0, 2), dtype=np.int64)
-    return Splitting(*made.mixtures(), keys, nothing, made.cells())
+    return Splitting(*made.mixtures(), keys, nothing, made.cells(), cutting)
 
 
 def _above_kink(block: Block, step: Cut) -> Float[np.ndarray, "vertices units"]:
@@ -296,7 +304,7 @@ def _materialise(pending: Pending, step: Cut) -> Block:
     codes = tuple(code[cells.parent[first:stop]] for code in block.codes)
     # A fold is cut once for all units; a max is cut again until no window cuts.
     onward = block.step if step.node.role == "max" else block.step + 1
-    return _encoded(Block(mesh, values, codes, onward), step)
+    return _encoded(Block(mesh, values, codes, onward, made.cutting), step)
 
 
 def _encoded(block: Block, step: Cut) -> Block:
