@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -203,7 +205,7 @@ def subdivide(
         )
     if max_regions < 1 or not 0 <= tolerance < 1:
         raise InputError(f"need max_regions >= 1 and 0 <= tolerance < 1, got {max_regions} and {tolerance}")
-    with torch.no_grad():
+    with torch.no_grad(), _one_thread_unless(any(node.op.startswith("conv") for node in graph.nodes)):
         blocks = [_finished(graph, block) for block in vertices.run(graph, region, tolerance, max_regions, progress)]
     mesh, outputs, packed = _joined(blocks)
     layer, unit = np.divmod(mesh.label, vertices.LABEL_UNITS)
@@ -223,6 +225,17 @@ def subdivide(
         thin=thin,
         thin_affine=fitting.affine_by_differentiation(graph, region, centres),
     )
+
+
+@contextmanager
+def _one_thread_unless(is_heavy: bool) -> Iterator[None]:
+    """Matrix products of one block are short: a second thread would spend most of its time spinning in between."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(n_threads if is_heavy else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 class _Finished(NamedTuple):
