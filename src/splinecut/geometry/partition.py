@@ -207,11 +207,12 @@ def subdivide(
         raise InputError(f"need max_regions >= 1 and 0 <= tolerance < 1, got {max_regions} and {tolerance}")
     with torch.no_grad(), _one_thread_unless(any(node.op.startswith("conv") for node in graph.nodes)):
         blocks = [_finished(graph, block) for block in vertices.run(graph, region, tolerance, max_regions, progress)]
-    mesh, outputs, packed = _joined(blocks)
+        mesh, outputs, packed = _joined(blocks)
+        thin = fitting.thin_polygons(mesh.offsets, mesh.ring, mesh.uv)
+        centres = polygons.areas_and_centroids(mesh.offsets, mesh.ring, mesh.uv)[1][thin]
+        thin_affine = fitting.affine_by_differentiation(graph, region, centres)
     layer, unit = np.divmod(mesh.label, vertices.LABEL_UNITS)
     inside = mesh.label >= 0
-    thin = fitting.thin_polygons(mesh.offsets, mesh.ring, mesh.uv)
-    centres = polygons.areas_and_centroids(mesh.offsets, mesh.ring, mesh.uv)[1][thin]
     return Partition(
         slice=region,
         layers=graph.layers,
@@ -223,7 +224,7 @@ def subdivide(
         edge_unit=np.where(inside, unit, -1 - mesh.label).astype(np.int32),
         codes=codes_of(graph.layers, packed),
         thin=thin,
-        thin_affine=fitting.affine_by_differentiation(graph, region, centres),
+        thin_affine=thin_affine,
     )
 
 

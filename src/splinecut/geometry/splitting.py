@@ -4,8 +4,8 @@ Inside one polygon every cutting unit is a chord between two points of its bound
 Cells are split one chord at a time, depth first, each passing on only the chords that may still cut it, so the work
 grows with what comes out (c chords with x crossings: c + x + 1 cells) and not with cells times chords.
 
-Every point of a polygon is kept as a mixture of at most four of its corners, so the value of any unit at any point
-follows from its values at the corners, and whole rows are mixed later, in bulk.
+Every point of a polygon is kept as a mixture of its corners, so the value of any unit at any point follows from its
+values at the corners, and whole rows are mixed later, in bulk.
 """
 
 from __future__ import annotations
@@ -32,26 +32,22 @@ class Cells(NamedTuple):
 
 
 class Inner(NamedTuple):
-    """New vertices inside polygons: mixtures of four old vertices; both units are zero there."""
+    """New vertices inside polygons: mixtures of their polygon's corners; both units are zero there."""
 
-    corner: Int64[np.ndarray, "inner 4"]
-    weight: Float[np.ndarray, "inner 4"]
+    weight: Float[np.ndarray, "inner corners"]
     unit: Int64[np.ndarray, " inner"]
     other: Int64[np.ndarray, " inner"]
     polygon: Int64[np.ndarray, " inner"]
 
 
 class _Points(NamedTuple):
-    """Points of the polygon at hand: those of its boundary in order, then those inside; and its chords."""
+    """Points of the polygon at hand: those of its boundary in order, then those inside."""
 
     vertex: np.ndarray  # (points,) number of the vertex
-    corner: np.ndarray  # (points, 4) of the polygon
-    weight: np.ndarray  # (points, 4)
+    weight: np.ndarray  # (points, corners)
     follows: np.ndarray  # (boundary points,) label of the edge to the next point
     value: np.ndarray  # (cuts, corners) of the cutting units
-    begin: np.ndarray  # (cuts,) the boundary points a chord joins
-    end: np.ndarray
-    sign: np.ndarray
+    sign: np.ndarray  # of one unit at the points of a cell
 
 
 class _Pile(NamedTuple):
@@ -87,22 +83,18 @@ def split(
     Stops with one cell too many beyond `limit`.
     """
     n_cuts, n_corners = np.diff(cut_offsets), np.diff(mesh.offsets)
-    total, most = int(n_cuts.sum()), int(n_cuts.max())
+    total, most, width = int(n_cuts.sum()), int(n_cuts.max()), int(n_corners.max())
     # c chords cross at most c (c - 1) / 2 times. Room never used is never touched, so generous bounds cost nothing.
     n_inner = int(min((n_cuts * (n_cuts - 1) // 2).sum(), 2 * (limit + 2 + total)))
     n_cells = int(min(len(n_cuts) + total + n_inner, limit + len(n_cuts) + 2))
-    n_places = len(mesh.ring) + 2 * len(edges.share) + 2 * total + 4 * n_inner
-    n_boundary = int(n_corners.max()) + 2 * most
+    n_boundary = width + 2 * most
     n_points = n_boundary + min(most * (most - 1) // 2, n_inner)
     n_pile = n_boundary + 4 * most + 8
-    n_places += n_pile
+    n_places = len(mesh.ring) + 2 * len(edges.share) + 2 * total + 4 * n_inner + n_pile
     cells = Cells(_ints(n_cells + 1), _ints(n_places), _ints(n_places), _ints(n_cells))
-    inner = Inner(_ints(n_inner, 4), np.empty((n_inner, 4)), _ints(n_inner), _ints(n_inner), _ints(n_inner))
-    value = np.empty((most, int(n_corners.max())))
-    corners, weights = _ints(n_points, 4), np.empty((n_points, 4))
-    points = _Points(
-        _ints(n_points), corners, weights, _ints(n_boundary), value, _ints(most), _ints(most), _ints(n_pile)
-    )
+    inner = Inner(np.empty((n_inner, width)), _ints(n_inner), _ints(n_inner), _ints(n_inner))
+    mixtures, value = np.empty((n_points, width)), np.empty((most, width))
+    points = _Points(_ints(n_points), mixtures, _ints(n_boundary), value, _ints(n_pile))
     waiting = (_ints(n_pile), _ints(n_pile), _ints(most * (most + 3) // 2 + 2), _ints(most + 3), _ints(most + 3))
     pile = _Pile(*waiting, _ints(n_pile), _ints(n_pile), _ints(most))
     n_table = 1 << int(max(6, np.ceil(np.log2(2 * n_inner + 1))))
@@ -129,9 +121,11 @@ def _ints(*shape: int) -> np.ndarray:
 
 
 @njit(cache=True, error_model="numpy")
-def _value(value, corner, weight, k, point):  # type: ignore[no-untyped-def]
-    first = weight[point, 0] * value[k, corner[point, 0]] + weight[point, 1] * value[k, corner[point, 1]]
-    return first + (weight[point, 2] * value[k, corner[point, 2]] + weight[point, 3] * value[k, corner[point, 3]])
+def _value(value, weight, k, point, n_corners):  # type: ignore[no-untyped-def]
+    x = 0.0
+    for c in range(n_corners):
+        x += weight[point, c] * value[k, c]
+    return x
 
 
 @njit(cache=True, error_model="numpy")
@@ -154,41 +148,33 @@ def _above(sign, count):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _draw(p, rings, edges, cuts, points):  # type: ignore[no-untyped-def]
-    """Boundary points and chords of polygon p; gives the number of boundary points."""
+    """Boundary points of polygon p and values of its cutting units; gives the number of boundary points."""
     offsets, ring, label = rings
     edge_at, ends, ranges, t_edge = edges
-    cut_offsets, cut_units, values, tolerance = cuts
-    vertex, corner, weight, follows, value, begin, end, sign = points
+    cut_offsets, cut_units, values, _ = cuts
+    vertex, weight, follows, value, _ = points
     first, n_corners = offsets[p], offsets[p + 1] - offsets[p]
     n = np.int64(0)
     for c in range(n_corners):
-        here = ring[first + c]
         edge = edge_at[first + c]
         low, high = ranges[edge], ranges[edge + 1]
-        is_forward = ends[edge, 0] == here
+        is_forward = ends[edge, 0] == ring[first + c]
+        onward = c + 1 if c + 1 < n_corners else 0
         for k in range(-1, high - low):
-            at = low + k if is_forward else high - 1 - k
+            vertex[n] = ring[first + c]
             t = 0.0
-            if k < 0:
-                vertex[n] = here
-            else:
+            if k >= 0:
+                at = low + k if is_forward else high - 1 - k
                 vertex[n] = len(values) + at
                 t = t_edge[at] if is_forward else 1.0 - t_edge[at]
-            weight[n, 0], weight[n, 1], weight[n, 2], weight[n, 3] = 1.0 - t, t, 0.0, 0.0
-            corner[n, 0], corner[n, 1], corner[n, 2], corner[n, 3] = c, (c + 1) % n_corners, c, c
+            for j in range(n_corners):
+                weight[n, j] = 0.0
+            weight[n, c] = 1.0 - t
+            weight[n, onward] = t
             follows[n] = label[first + c]
             n += 1
-    # A chord joins the two boundary points next to the part where its unit is above zero.
-    for k in range(cut_offsets[p + 1] - cut_offsets[p]):
-        unit = cut_units[cut_offsets[p] + k]
-        for c in range(n_corners):
-            value[k, c] = values[ring[first + c], unit]
-        for point in range(n):
-            x = _value(value, corner, weight, k, point)
-            sign[point] = 1 if x > tolerance[unit] else -1 if x < -tolerance[unit] else 0
-        rise, fall = _above(sign, n)
-        begin[k] = (rise + n - 1) % n
-        end[k] = (fall + 1) % n
+        for k in range(cut_offsets[p + 1] - cut_offsets[p]):
+            value[k, c] = values[ring[first + c], cut_units[cut_offsets[p] + k]]
     return n
 
 
@@ -198,10 +184,10 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
     cut_offsets, cut_units, values, tolerance = cuts
     mark, limit = numbers
     table, index = hashed
-    vertex, corner, weight, follows, value, begin, end, sign = points
+    vertex, weight, follows, value, sign = points
     pile_point, pile_made, pile_cut, pile_size, pile_n_cuts, cell, cell_made, cell_cut = pile
     out_offsets, out_ring, out_label, out_parent = cells
-    new_corner, new_weight, new_unit, new_other, new_polygon = inner
+    new_weight, new_unit, new_other, new_polygon = inner
     n_before = len(values) + len(edges[3])
     mask = len(table) - 1
     n_out, n_places, n_new = 0, 0, 0
@@ -209,6 +195,7 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
     for p in range(len(offsets) - 1):
         c0 = cut_offsets[p]
         n_cuts = cut_offsets[p + 1] - c0
+        n_corners = offsets[p + 1] - offsets[p]
         if n_out > limit:
             break
         if n_cuts == 0:
@@ -249,7 +236,7 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
                 passed += 1
                 slack = tolerance[cut_units[c0 + k]]
                 for place in range(size):
-                    x = _value(value, corner, weight, k, cell[place])
+                    x = _value(value, weight, k, cell[place], n_corners)
                     sign[place] = 1 if x > slack else -1 if x < -slack else 0
                 rise, fall = _above(sign, size)
             n_left -= passed
@@ -283,17 +270,14 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
                 if table[slot] == -1:
                     table[slot] = key
                     index[slot] = n_points
-                    b, e = begin[chord], end[chord]
-                    at_b, at_e = _value(value, corner, weight, k, b), _value(value, corner, weight, k, e)
-                    s = at_b / (at_b - at_e) if at_b != at_e else 0.5
-                    for j in range(2):
-                        corner[n_points, j] = corner[b, j]
-                        corner[n_points, 2 + j] = corner[e, j]
-                        weight[n_points, j] = (1.0 - s) * weight[b, j]
-                        weight[n_points, 2 + j] = s * weight[e, j]
-                    for j in range(4):
-                        new_corner[n_new, j] = ring[offsets[p] + corner[n_points, j]]
-                        new_weight[n_new, j] = weight[n_points, j]
+                    a, b = cell[edge], cell[edge + 1 if edge + 1 < size else 0]
+                    at_a, at_b = _value(value, weight, k, a, n_corners), _value(value, weight, k, b, n_corners)
+                    t = at_a / (at_a - at_b)
+                    for c in range(new_weight.shape[1]):
+                        new_weight[n_new, c] = 0.0
+                    for c in range(n_corners):
+                        weight[n_points, c] = (1.0 - t) * weight[a, c] + t * weight[b, c]
+                        new_weight[n_new, c] = weight[n_points, c]
                     vertex[n_points] = n_before + n_new
                     new_unit[n_new] = cut_units[c0 + low]
                     new_other[n_new] = cut_units[c0 + high]

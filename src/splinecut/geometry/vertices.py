@@ -244,9 +244,14 @@ def _described(
     inner_keys = crossings.mix(polygon_keys[inner.polygon], layer, inner.unit, inner.other)
     vertex = len(mesh.uv) + np.arange(len(share) + len(inner.unit))
     zero_at = np.concatenate([vertex, vertex[len(share) :]])
+    width = inner.weight.shape[1]
+    last = np.diff(mesh.offsets)[inner.polygon, None] - 1
+    corners = mesh.ring[mesh.offsets[inner.polygon, None] + np.minimum(np.arange(width), last)]
+    corner, weight = np.zeros((len(share), width), dtype=np.int64), np.zeros((len(share), width))
+    corner[:, :2], weight[:, :2] = ends, np.hstack([1 - share, share])
     return Splitting(
-        np.concatenate([ends[:, [0, 1, 0, 0]], inner.corner]),
-        np.concatenate([np.hstack([1 - share, share, 0 * share, 0 * share]), inner.weight]),
+        np.concatenate([corner, corners]),
+        np.concatenate([weight, inner.weight]),
         np.concatenate([keys, inner_keys]),
         np.stack([zero_at, np.concatenate([edges.unit, inner.unit, inner.other])], axis=1),
         cells,
