@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--skip-large", action="store_true", help="leave out the 1M-region window")
     options = parser.parse_args()
     found: dict[str, Any] = {
+        "date": time.strftime("%Y-%m-%d"),
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
         "versions": {"torch": torch.__version__, "numpy": np.__version__, "splinecut": sc.__version__},
         "first_call": first_call(),
