@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import to_hex
 from torch import nn
 
 from splinecut.errors import InputError
@@ -85,6 +86,21 @@ def test_one_cut_separates_points_where_the_unit_is_on_from_those_where_it_is_of
     bits = toy.codes.bits(toy.layers[0].name)[:, unit]
     assert bits[toy.locate(on)].all()
     assert not bits[toy.locate(off)].any()
+
+
+def test_alike_draws_the_reference_green_and_near_cuts_darker_than_far_ones(toy: Partition, tmp_path: Path) -> None:
+    units = np.unique(toy.edge_unit[toy.edge_layer == 1])
+    reference, distance = int(units[0]), np.arange(6.0)
+    figure = pictures.alike(toy, toy, 1, reference, distance, tmp_path / "alike.png")
+    left, middle, right = figure.axes
+    edges = toy.neighbours()
+    assert len(lines(left, "layer 2")) == len(lines(right, "layer 2")) == (edges.layer == 1).sum()
+    drawn = {c.get_label(): c for c in middle.collections}
+    of_unit = (edges.layer == 1) & (edges.unit == reference)
+    assert len(lines(middle, f"unit {reference}")) == of_unit.sum()
+    assert to_hex(drawn[f"unit {reference}"].get_colors()[0]).upper() == pictures.GREEN
+    brightness = [drawn[f"unit {unit}"].get_colors()[0][:3].sum() for unit in range(6) if unit != reference]
+    assert brightness == sorted(brightness) and brightness[0] < brightness[-1]
 
 
 @pytest.mark.parametrize("fill", pictures.FILLS.values(), ids=pictures.FILLS)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 RED = "#C8102E"  # the decision boundary
 GREY = "#B8B8B8"  # what earlier layers drew
-OKABE_ITO = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008, without their reds
+BLUE, GREEN = "#0072B2", "#009E73"
+OKABE_ITO = (BLUE, GREEN, "#E69F00", "#CC79A7", "#56B4E9")  # Okabe & Ito 2008, without their reds
 VECTOR_LIMIT = 4_000  # fills beyond this many polygons become an image inside the SVG; cuts stay lines
 
 Fill = Callable[["Partition"], "Float[np.ndarray, 'regions 4']"]
@@ -158,8 +159,7 @@ def unit_by_unit(partition: Partition, layer: int, path: str | Path | None = Non
     for unit, ax in zip(units, axes, strict=False):
         _frame(partition, ax, f"unit {unit}")
         _lines(ax, _edges(partition, partition.edge_layer < layer), GREY, 0.6, zorder=2)
-        own = (partition.edge_layer == layer) & (partition.edge_unit == unit)
-        _lines(ax, _edges(partition, own), colour, 1.8, zorder=3)
+        _lines(ax, _of_unit(partition, layer, int(unit)), colour, 1.8, zorder=3)
     return _finish(figure, path)
 
 
@@ -178,10 +178,51 @@ def one_cut(partition: Partition, layer: int, unit: int, path: str | Path | None
     ax.plot(*points[~on].T, "o", ms=3, mfc="white", mec="#777777", mew=0.7, label="off")
     ax.plot(*points[on].T, "o", ms=3, mfc=colour, mec=colour, mew=0.7, label="on")
     _lines(ax, _edges(partition, partition.edge_layer < layer), GREY, 0.6, zorder=1)
-    own = (partition.edge_layer == layer) & (partition.edge_unit == unit)
-    _lines(ax, _edges(partition, own), "#1A1A1A", 1.8, zorder=3)
+    _lines(ax, _of_unit(partition, layer, unit), "#1A1A1A", 1.8, zorder=3)
     _legend(ax)
     return _finish(figure, path)
+
+
+def alike(
+    partition: Partition,
+    pruned: Partition,
+    layer: int,
+    unit: int,
+    distance: Float[np.ndarray, " units"],
+    path: str | Path | None = None,
+) -> Figure:
+    """Cuts like one unit's, and the partition without them (the paper's Fig. 6): three panels of one window.
+
+    Left the partition, the cuts of `layer` blue and earlier ones black. In the middle the cut of `unit` green and the
+    others of its layer the darker the smaller their `distance` to it. Right the partition after pruning.
+    """
+    _check_layer(partition, layer)
+    figure, axes = _panels(partition, 3)
+    titles = (f"partition, {len(partition):,} regions", f"near unit {unit}: dark", f"pruned, {len(pruned):,} regions")
+    for ax, shown, title in zip(axes, (partition, partition, pruned), titles, strict=True):
+        _frame(shown, ax, title)
+        _lines(ax, _edges(shown, (shown.edge_layer >= 0) & (shown.edge_layer < layer)), "#1A1A1A", 1.1, zorder=2)
+    for ax, shown in ((axes[0], partition), (axes[2], pruned)):
+        _lines(ax, _edges(shown, shown.edge_layer == layer), BLUE, 1.3, zorder=3, label=f"layer {layer + 1}")
+    others = np.delete(np.arange(len(distance)), unit)
+    for other in others[np.argsort(-distance[others], kind="stable")].tolist():
+        shade = _shade(float(distance[other]), distance[others])
+        _lines(axes[1], _of_unit(partition, layer, other), shade, 1.6, zorder=3, label=f"unit {other}")
+    _lines(axes[1], _of_unit(partition, layer, unit), GREEN, 2.2, zorder=4, label=f"unit {unit}")
+    return _finish(figure, path)
+
+
+def _of_unit(partition: Partition, layer: int, unit: int) -> Float[np.ndarray, "edges 2 2"]:
+    return _edges(partition, (partition.edge_layer == layer) & (partition.edge_unit == unit))
+
+
+def _shade(distance: float, among: Float[np.ndarray, " units"]) -> Any:
+    """Dark blue for the nearest, pale for the farthest."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    near, far = float(among.min()), float(among.max())
+    shades = LinearSegmentedColormap.from_list("near", ["#08306B", "#C6DBEF"])
+    return shades((distance - near) / max(far - near, np.finfo(float).tiny))
 
 
 def save(figure: Figure, path: str | Path) -> Path:
