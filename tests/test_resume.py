@@ -105,7 +105,7 @@ def test_a_truncated_newest_checkpoint_falls_back_and_says_so(tmp_path: Path, un
 
 
 def test_a_second_process_on_the_same_folder_is_refused_with_one_line(tmp_path: Path) -> None:
-    from splinecut.experiments.folder import locked
+    from splinecut.locking import locked
 
     recipe = tmp_path / "r.toml"
     recipe.write_text(Experiment.from_dict(EXPERIMENT).to_toml())

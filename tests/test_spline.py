@@ -239,7 +239,7 @@ def test_permuting_units_permutes_the_scores(form: str) -> None:
     def scores(net: nn.Module) -> np.ndarray:
         found = groups(net, x)
         evidence = Evidence(net, found, x)
-        return Spline(form=form, scope="layer").score(evidence, {g.name: 1.0 for g in found})[found[0].name]  # type: ignore[arg-type]
+        return Spline(form=form, scope="layer").score(evidence, sc.Budget(0.5))[found[0].name]  # type: ignore[arg-type]
 
     assert np.allclose(scores(other), scores(model)[order.numpy()], rtol=1e-6)
 

@@ -106,7 +106,7 @@ def _listing(kind: str) -> list[tuple[str, ...]]:
     if kind == "methods":
         from splinecut.pruning.catalogue import METHODS
 
-        return [(name, (method.__doc__ or "").splitlines()[0]) for name, method in METHODS.items()]
+        return [(name, kind.units, kind.moment, kind.reference) for name, kind in METHODS.items()]
     raise unknown("listing", kind, ("models", "data", "methods", "recipes"))
 
 

@@ -63,7 +63,7 @@ def _network(
     model: str, weights: Path | None, untrained: bool, points: Path | None, runs: Path, data_dir: Path | None
 ) -> tuple[nn.Module, Callable[[list[int]], Tensor] | None]:
     """The network, and a way to its inputs by row number (None where there are none)."""
-    from splinecut.experiments import runner, spec
+    from splinecut.experiments import runner, spec, stages
     from splinecut.networks import models
 
     given = _rows_of_file(points) if points is not None else None
@@ -72,7 +72,7 @@ def _network(
         return (with_weights(network, weights) if weights is not None else network), given
     experiment = spec.load(model)
     dataset = runner.load_data(experiment, data_dir)
-    network = runner.build_model(experiment, dataset)
+    network = stages.build_model(experiment, dataset)
     trained = runs / experiment.folder / "model.safetensors"
     if weights is None and not untrained and not trained.is_file():
         raise InputError(f"no trained weights at {trained}; run `splinecut run {model}` first, or pass --untrained")

@@ -47,8 +47,10 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     if record.pruning is not None:
         kept = record.pruning["achieved"]
         rows.append(("  right after the cut", _measure(record.test["after cut"])[1]))
-        rows.append(("kept", f"{kept['kept']} of {kept['of']} units, {kept['flops'] / kept['all_flops']:.1%} of FLOPs"))
+        share = f", {kept['flops'] / kept['all_flops']:.1%} of FLOPs" if kept["flops"] else f" ({kept['density']:.2%})"
+        rows.append(("kept", f"{kept['kept']:,} of {kept['of']:,} {record.pruning.get('units', 'units')}{share}"))
         when = "early bird" if record.pruning["is_early"] else "end of training"
+        when = when if record.pruning["drawn_step"] else "untrained"
         rows.append(("drawn", f"epoch {record.pruning['drawn_epoch']} ({when})"))
     joules = record.energy["measured_joules"]
     return [

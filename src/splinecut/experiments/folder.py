@@ -1,49 +1,15 @@
-"""A run folder: held by one process at a time, and telling what it was asked to do and by which versions."""
+"""A run folder tells what it was asked to do, and by which versions."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from splinecut.errors import SplinecutError
 from splinecut.experiments.spec import SCHEMA, Experiment
-from splinecut.files import WriteError, write_json, write_text
+from splinecut.files import write_json, write_text
 
 PACKAGES = ("splinecut", "torch", "numpy", "scipy", "scikit-learn", "safetensors", "datasets")
-
-
-class RunLocked(SplinecutError):
-    """Another process is at work in the run folder."""
-
-
-@contextmanager
-def locked(folder: str | Path) -> Iterator[Path]:
-    """Holds `folder` (made if missing) for this process; the lock goes with the process, however it ends."""
-    import fcntl
-
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise WriteError(f"cannot write in {folder}: {error.strerror}; choose another --out folder") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 64, 0).decode(errors="replace").strip()
-            raise RunLocked(
-                f"run folder {folder} is in use by process {holder or '?'}; wait for it, or choose another --out folder"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield folder
-    finally:
-        os.close(handle)
 
 
 def describe(folder: Path, experiment: Experiment) -> None:

@@ -9,22 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
-from splinecut.experiments.folder import commit, describe, locked, versions
+from splinecut.experiments.folder import commit, describe, versions
 from splinecut.experiments.records import Record
-from splinecut.experiments.stages import (
-    Detect,
-    Scene,
-    Trained,
-    build_model,
-    chosen_method,
-    early_bird,
-    measure,
-    prune_stage,
-    pruning_facts,
-    train_stage,
-)
+from splinecut.experiments.stages import bench_of, chosen_method, early_bird, measure, pruning_facts, recovery_of
+from splinecut.locking import locked
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
+from splinecut.pruning.bench import Bench, Trained
+from splinecut.pruning.driver import Detect, prune
 from splinecut.training import data, devices, tx2
 from splinecut.training.progress import Watch
 
@@ -44,10 +36,13 @@ def run(
     data_dir: str | Path | None = None,
     device: str = "auto",
     watch: Watch | None = None,
+    shared: str | Path | None = None,
 ) -> Record:
     """The record of `experiment`: read if its run folder is complete, else made, going on where a killed run stood.
 
-    The folder is `out`/<name>-<digest>. Under torchrun all processes call this; the first one writes.
+    The folder is `out`/<name>-<digest>. Under torchrun all processes call this; the first one writes. Trainings that
+    runs have in common (the same dense network for several budgets) are done once in the folder `shared`, if given,
+    and charged to each run in full.
     """
     folder = Path(out) / experiment.folder
     if records.is_complete(folder):
@@ -57,9 +52,11 @@ def run(
         holding = locked(folder) if processes.is_first else nullcontext()
         try:
             with holding:
+                if records.is_complete(folder):  # by another process, while this one got here
+                    return records.load(folder)
                 dataset = load_data(experiment, data_dir)
-                scene = Scene(experiment, folder, dataset, place, processes, watch)
-                return _run(scene)
+                common = Path(shared) if shared else None
+                return _run(experiment, bench_of(experiment, folder, dataset, place, processes, watch, common))
         finally:
             watch.close()
 
@@ -77,35 +74,44 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
     )
 
 
-def _run(scene: Scene) -> Record:
+def _run(experiment: Experiment, bench: Bench) -> Record:
     """Train -> detect -> prune -> retrain -> measure -> record."""
-    experiment = scene.experiment
-    if experiment.method is not None:
-        chosen_method(experiment)  # what cannot be is refused before hours of training, not after
-    model = build_model(experiment, scene.dataset)
-    if scene.processes.is_first:
-        describe(scene.folder, experiment)
-    bird = early_bird(scene)
-    final = train_stage(scene, model, "train", [Detect(bird)] if bird else [])
+    assert bench.folder is not None
+    if bench.processes.is_first:
+        describe(bench.folder, experiment)
+    bird = early_bird(experiment, bench)
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
-    if experiment.method is not None:
-        dense = final
-        smaller, ticket = prune_stage(scene, dense.model)
-        test["after cut"] = measure(scene, smaller)["last"]
-        start = dense.history[-1]["epoch"] if dense.history and experiment.retrain.length == "remaining" else 0
-        final = train_stage(scene, smaller, "retrain", start_epoch=start)
-        pruning = pruning_facts(ticket, dense, bird)
-    test |= measure(scene, final.model, final.best)
-    record = _record(scene, final, test, pruning)
-    if scene.processes.is_first:
-        _finish(scene.folder, final, ticket, record)
-    scene.processes.wait()
+    if experiment.method is None:
+        model = bench.build(bench.seed).to(bench.device)
+        final = bench.train(
+            model, "train", [Detect(bird)] if bird else [], shared_by={"method": {}} if not bird else None
+        )
+    else:
+        method, budget = chosen_method(experiment)
+
+        def after_cut(model: nn.Module) -> None:
+            test["after cut"] = measure(bench, model)["last"]
+
+        recovery = recovery_of(experiment, method)
+        outcome = prune(bench, experiment.method.name, method, budget, bird, recovery, after_cut)
+        final, ticket, pruning = outcome.final, outcome.ticket, pruning_facts(outcome, bird)
+    test |= measure(bench, final.model, final.best)
+    record = _record(experiment, bench, final, test, pruning)
+    if bench.processes.is_first:
+        _finish(bench.folder, final, ticket, record)
+    bench.processes.wait()
     return record
 
 
-def _record(scene: Scene, final: Trained, test: dict[str, dict[str, Any]], pruning: dict[str, Any] | None) -> Record:
-    experiment, model, shape = scene.experiment, final.model, scene.dataset.input_shape
+def _record(
+    experiment: Experiment,
+    bench: Bench,
+    final: Trained,
+    test: dict[str, dict[str, Any]],
+    pruning: dict[str, Any] | None,
+) -> Record:
+    model, shape = final.model, bench.dataset.input_shape
     return Record(
         name=experiment.name,
         digest=experiment.digest,
@@ -114,20 +120,20 @@ def _record(scene: Scene, final: Trained, test: dict[str, dict[str, Any]], pruni
         history=final.history,
         parameters=cost.parameters(model),
         forward_flops=cost.forward_flops(model, shape),
-        ledger=scene.ledger.to_dict(),
-        energy=_energy(scene, model),
+        ledger=bench.ledger.to_dict(),
+        energy=_energy(bench, model),
         latency={str(batch): latency(model, shape, batch) for batch in LATENCY_BATCHES},
         pruning=pruning,
-        data_hash=scene.dataset.hash,
+        data_hash=bench.dataset.hash,
         versions=versions(),
         commit=commit(),
-        device=str(scene.device),
+        device=str(bench.device),
     )
 
 
-def _energy(scene: Scene, model: nn.Module) -> dict[str, Any]:
+def _energy(bench: Bench, model: nn.Module) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    total, spent = scene.ledger.total, cost.cost(model, scene.dataset.input_shape, batch=tx2.BATCH)
+    total, spent = bench.ledger.total, cost.cost(model, bench.dataset.input_shape, batch=tx2.BATCH)
     moved = spent.bytes * total.flops // max(1, spent.flops)
     return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
 
@@ -135,7 +141,7 @@ def _energy(scene: Scene, model: nn.Module) -> dict[str, Any]:
 def _finish(folder: Path, final: Trained, ticket: Ticket | None, record: Record) -> None:
     """Ticket and weights first, the record after them: it marks the run complete."""
     if ticket is not None:
-        ticket.save(folder / "ticket.json")
+        ticket.save(folder / ("ticket.safetensors" if ticket.kind == "weights" else "ticket.json"))
     surgery.save(final.model, folder / "model.safetensors")
     if final.best.weights:
         best = copy.deepcopy(final.model)

@@ -86,10 +86,10 @@ class Budget(Frozen):
 
 
 class Retrain(Frozen):
-    """What happens after the cut: the whole plan again or what is left of it, with the kept weights or fresh ones."""
+    """What follows the cut: how much of the plan is trained, from which weights; left out, the method's way."""
 
-    length: Literal["full", "remaining"] = "full"
-    weights: Literal["inherit", "reinit"] = "inherit"
+    length: Literal["full", "remaining", "none"] | None = None
+    weights: Literal["inherit", "rewind", "reinit"] | None = None
 
 
 class Experiment(Frozen):
@@ -105,7 +105,7 @@ class Experiment(Frozen):
     method: Annotated[Method | None, BeforeValidator(_named)] = None
     budget: Budget = Budget()
     residual: Literal["tied", "select", "inner"] = "tied"
-    refit: Literal["none", "fold", "least_squares"] = "least_squares"
+    refit: Literal["none", "fold", "least_squares"] | None = None  # left out: the method's own
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
     retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
 

@@ -187,3 +187,12 @@ def _merged(order: Sequence[np.ndarray], share: Sequence[np.ndarray]) -> Int64[n
     """The lists merged by share; of equal shares the later list's unit leaves first."""
     backwards = np.concatenate(order[::-1])
     return backwards[np.argsort(np.concatenate(share[::-1]), kind="stable")]
+
+
+def savings(groups: Groups, budget: Budget) -> dict[str, float]:
+    """What the first unit to leave each group saves, in the budget's currency: 1 of channels, or FLOPs, or weights."""
+    currencies: dict[str, Callable[[Keep | None], int]] = {"flops": groups.flops, "weights": groups.parameters}
+    if budget.of not in currencies:
+        return {group.name: 1.0 for group in groups}
+    cost = currencies[budget.of]
+    return {group.name: float(cost({}) - cost({group.name: np.arange(group.size) > 0})) for group in groups}

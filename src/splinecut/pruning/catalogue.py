@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from splinecut.pruning.method import Method
 from splinecut.pruning.simple import L2, Random, Slimming
 from splinecut.pruning.spline import Spline
 
-METHODS: dict[str, Any] = {
+METHODS: dict[str, type[Method]] = {
     "spline": Spline,
     "random": Random,
     "l2": L2,

@@ -117,6 +117,11 @@ class EarlyBird:
         self.verdict = Verdict(drawn=False, distance=None, step=0)
         self._graph: Graph | None = None
 
+    def facts(self) -> dict[str, Any]:
+        """What decides the verdict beside the probe's inputs, as plain JSON."""
+        rule = {"compare": self.rule.compare.__name__, "threshold": self.rule.threshold, "window": self.rule.window}
+        return {**rule, "every": self.every, "per_layer": self.per_layer, "seed": self.seed, "probe": len(self.probe)}
+
     def observe(self, model: nn.Module) -> Verdict:
         """Looks at `model`, which is left as found, and says whether its partition has settled.
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.groups import groups as read_groups
-from splinecut.networks.units import Groups, Keep
 from splinecut.networks.wrappers import unwrapped
-from splinecut.pruning.budget import Budget, select
+from splinecut.pruning.budget import Budget
 from splinecut.pruning.catalogue import METHODS
-from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.evidence import NO_GROUPS, Evidence
+from splinecut.pruning.method import Method
 from splinecut.pruning.ticket import Ticket
 
 
@@ -28,14 +27,16 @@ def draw(
     budget: Budget | None = None,
     residual: str = "tied",
     seed: int = 0,
+    labels: Int64[Tensor, " samples"] | None = None,
     **options: Any,
 ) -> Ticket:
-    """The ticket that `method` draws for `model`: which channels stay within the budget.
+    """The ticket that `method` draws for `model`: which channels, or single weights, stay within the budget.
 
     example:  a batch of inputs; its shape is what the network is read with, and criteria that look at activations
               look at these, so give a few hundred training images.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
     residual: "tied", "select" or "inner", see `sc.groups`.
+    labels:   the classes of the example inputs, for methods that look at the loss.
     options:  of the method, e.g. form="paper", scope="layer" for "spline".
 
     The network is left as found; the same arguments draw the same ticket.
@@ -43,13 +44,15 @@ def draw(
     if (keep is None) == (budget is None):
         raise InputError(f"give either keep or budget, got keep={keep} and budget={budget}; keep=0.5 is Budget(0.5)")
     chosen = named(method, budget, options)
-    budget = budget or Budget(keep or 0.0, scope=getattr(chosen, "scope", "global"))
+    if type(chosen).search is not Method.search:
+        raise InputError(f"{method} draws only after a search or training of its own; run it from a recipe: sc.run")
+    budget = budget or Budget(keep or 0.0, chosen.units, getattr(chosen, "scope", "global"))
     bare = unwrapped(model)
-    evidence = Evidence(bare, read_groups(bare, example, residual), example, seed)
-    return drawn(evidence, method, chosen, budget)
+    groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual)
+    return drawn(Evidence(bare, groups, example, seed, labels), method, chosen, budget)
 
 
-def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Any:
+def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Method:
     """The method of that name with these options; where it ranks by scope, the budget's is its own."""
     if method not in METHODS:
         raise unknown("method", method, METHODS)
@@ -61,18 +64,8 @@ def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Any
     return METHODS[method](**{**scope, **options})
 
 
-def drawn(evidence: Evidence, name: str, method: Any, budget: Budget) -> Ticket:
-    """The ticket that a method draws from the evidence."""
-    groups = evidence.groups
-    scores = method.score(evidence, savings(groups, budget))
-    options = {**asdict(method), "seed": evidence.seed}
-    return Ticket(select(scores, budget, groups), groups, name, budget, options)
-
-
-def savings(groups: Groups, budget: Budget) -> dict[str, float]:
-    """What the first unit to leave each group saves, in the budget's currency: 1 of channels, or FLOPs, or weights."""
-    currencies: dict[str, Callable[[Keep | None], int]] = {"flops": groups.flops, "weights": groups.parameters}
-    if budget.of not in currencies:
-        return {group.name: 1.0 for group in groups}
-    cost = currencies[budget.of]
-    return {group.name: float(cost({}) - cost({group.name: np.arange(group.size) > 0})) for group in groups}
+def drawn(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:
+    """The ticket that a method draws from the evidence, in one round."""
+    groups = None if method.units == "weights" else evidence.groups
+    keep = method.select(method.score(evidence, budget), budget, groups, evidence.found)
+    return Ticket(keep, groups, name, budget, {**asdict(method), "seed": evidence.seed})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from splinecut.errors import InputError
 from splinecut.geometry.cuts import Cuts, cuts, fold_batch_norm
 from splinecut.networks.units import Groups, Producer, UnitGroup
 from splinecut.networks.wrappers import evaluating
@@ -20,14 +21,29 @@ BATCH = 64  # probe inputs that run through the network together
 ROWS = 20_000  # samples of a reader's input that are looked at; more positions of an image add little
 
 
+NO_GROUPS = Groups((), {}, (), {}, {}, {})  # of methods whose units are single weights
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """A network in the state it is judged in. `probe`: (samples, *input), as the network takes them."""
+    """A network in the state it is judged in. `probe`: (samples, *input), as the network takes them.
+
+    labels: the classes of the probe, for criteria that need a loss.
+    found:  what the method's own search gave, if it has one.
+    """
 
     model: nn.Module
     groups: Groups
     probe: Float[Tensor, "samples *input"]
     seed: int = 0
+    labels: Int64[Tensor, " samples"] | None = None
+    found: Any = None
+
+    def labelled(self) -> tuple[Float[Tensor, "samples *input"], Int64[Tensor, " samples"]]:
+        """The probe with its labels; refuses where they were not given."""
+        if self.labels is None:
+            raise InputError("this method looks at the loss and needs labels; pass labels= beside the example inputs")
+        return self.probe, self.labels
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -12,15 +11,19 @@ from jaxtyping import Float
 from torch import nn
 
 from splinecut.networks.units import Producer, UnitGroup
+from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence, selector_scale
-from splinecut.pruning.spline import Scores
+from splinecut.pruning.method import Method, Scores
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Method):
     """A score drawn at random: what a criterion must beat."""
 
-    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+    reference: ClassVar[str] = "control"
+    is_random: ClassVar[bool] = True
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
         generator = np.random.default_rng(evidence.seed)
         return {group.name: generator.random(group.size) for group in evidence.groups}
 
@@ -30,10 +33,12 @@ class Random:
 
 
 @dataclass(frozen=True)
-class L2:
+class L2(Method):
     """The length of each unit's own filter, batch norm left out; over all layers that make it. Selectors: BN scale."""
 
-    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+    reference: ClassVar[str] = "Li et al. 2017, with the L2 norm"
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
         return {group.name: self._of(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
@@ -52,10 +57,12 @@ class L2:
 
 
 @dataclass(frozen=True)
-class Slimming:
+class Slimming(Method):
     """|gain| of each unit's batch norm (Liu et al. 2017), summed over the layers that make it; L2 where it has none."""
 
-    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
+    reference: ClassVar[str] = "Liu et al. 2017"
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
         return {group.name: self._of(evidence, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:

@@ -12,9 +12,9 @@ range of the distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,16 +24,17 @@ from torch import nn
 from splinecut.errors import InputError, unknown
 from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.units import UnitGroup
+from splinecut.pruning.budget import Budget, savings
 from splinecut.pruning.evidence import Evidence, selector_scale, unit_cuts
 from splinecut.pruning.joint import finite, leaving_errors
+from splinecut.pruning.method import Method, Scores
 
-Scores = dict[str, Float[np.ndarray, " units"]]
 DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
 POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
 
 
 @dataclass(frozen=True)
-class Spline:
+class Spline(Method):
     """Which form of the criterion, and among which units it ranks. `rho` weighs offsets against angles (paper: 0.05).
 
     form "joint":     what the next layer loses when a unit leaves and the rest is refitted (`pruning.joint`), per unit
@@ -43,6 +44,9 @@ class Spline:
     reduce "pca", "fa" (with scope "global" and a cut distance): the paper's literal route, cuts of all layers reduced
                       to one dimension and compared across layers, where most near pairs are chance (docs/errata.md).
     """
+
+    reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
+    refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
 
     form: Literal["joint", "corrected", "paper"] = "joint"
     scope: Literal["layer", "stage", "global"] = "global"
@@ -60,13 +64,12 @@ class Spline:
                 f"'corrected', got scope={self.scope!r}, form={self.form!r}"
             )
 
-    def score(self, evidence: Evidence, savings: Mapping[str, float]) -> Scores:
-        """One number a unit, larger stays. `savings`: what one unit of each group saves of the budget's currency."""
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
         if self.form != "joint" and self.reduce != "none":
             return _pooled(evidence, self)
         if self.form == "joint":
-            errors = leaving_errors(evidence)
-            return finite({name: values / max(savings[name], 1e-300) for name, values in errors.items()})
+            errors, saved = leaving_errors(evidence), savings(evidence.groups, budget)
+            return finite({name: values / max(saved[name], 1e-300) for name, values in errors.items()})
         return {group.name: self._within(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:

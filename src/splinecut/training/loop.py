@@ -44,11 +44,11 @@ def train(
     checkpoints: str | Path | None = None,
     processes: Processes = ALONE,
     say: Callable[[str], None] | None = None,
-    start_epoch: int = 0,
+    start_step: int = 0,
 ) -> list[dict[str, Any]]:
     """Trains `model` in place and returns its history, one row an epoch.
 
-    A training that starts at `start_epoch` does what is left of the plan from there on.
+    A training that starts at `start_step` does what is left of the plan from there on.
 
     With `checkpoints` (a folder) it goes on from the newest one there, exactly: data order and augmentation are
     functions of (seed, epoch, batch), all else is in the checkpoint. Every pass is charged to `ledger` under `phase`.
@@ -58,7 +58,7 @@ def train(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + processes.rank)
         training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
-        training.moment.epoch, training.moment.step = start_epoch, start_epoch * training.moment.steps_per_epoch
+        training.moment.epoch, training.moment.step = start_step // training.moment.steps_per_epoch, start_step
         training.resume(say)
         return training.run()
 

@@ -1,0 +1,129 @@
+"""What a pruning method is: a frozen value with a score, and the steps at which it may do otherwise.
+
+One driver (`pruning.driver`) takes every method through the same course:
+
+    prepare -> (train -> search -> score -> select -> apply)* -> retrain
+
+A method is a frozen dataclass. Its fields are its hyper-parameters, `score` is its formula, and it overrides the other
+steps only where it differs from the rest. It keeps no state: what a step finds is handed on by the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from splinecut.pruning.budget import Budget, Keep, select
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from splinecut.networks.units import Groups
+    from splinecut.pruning.bench import Bench
+    from splinecut.pruning.evidence import Evidence
+    from splinecut.pruning.ticket import Ticket
+    from splinecut.pruning.zeros import HoldZeros
+    from splinecut.training.hooks import Hook
+    from splinecut.training.plan import Plan
+
+Scores = dict[str, Float[np.ndarray, " *units"]]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What follows the last cut: how much of the plan is trained, and from which weights.
+
+    length:  "full" the whole plan again, "remaining" what the first training left of it, "none" nothing.
+    weights: "inherit" those that were kept, "rewind" the same ones as they were after `step` steps of the first
+             training (0: as initialised), "reinit" fresh ones.
+    """
+
+    length: Literal["full", "remaining", "none"] = "full"
+    weights: Literal["inherit", "rewind", "reinit"] = "inherit"
+    step: int = 0
+
+
+FINE_TUNE = Recovery()
+CONTINUE = Recovery("remaining")
+REWIND = Recovery(weights="rewind")
+REINIT = Recovery(weights="reinit")
+NO_RETRAINING = Recovery("none")
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of the driver: what stays of the whole network after it; `only` names the one group that it may cut."""
+
+    budget: Budget
+    only: str | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """The course that most methods take: train, score once, cut, train again."""
+
+    units: ClassVar[Literal["channels", "weights"]] = "channels"
+    moment: ClassVar[str] = "after training"
+    reference: ClassVar[str] = ""
+    trains_first: ClassVar[bool] = True
+    is_random: ClassVar[bool] = False  # the score depends on the seed, so permuting units does not permute it
+    refit: ClassVar[Literal["none", "fold", "least_squares"]] = "none"
+
+    @property
+    def recovery(self) -> Recovery:
+        """What follows the last cut, unless the experiment says otherwise."""
+        return FINE_TUNE
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        """One finite number a unit, larger stays; the network and the random state are left as found."""
+        raise NotImplementedError
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """What one call of `score` executes; `forward_flops` is one image's forward pass."""
+        return 0
+
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+        """Which units stay. `groups` is None where units are single weights; `found` is what `search` gave."""
+        return select(scores, budget, groups)
+
+    def prepare(self, bench: Bench, model: nn.Module) -> nn.Module:
+        """The network that the first training starts from."""
+        return model
+
+    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        """What steps into every training before the last cut."""
+        return ()
+
+    def retrain_hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        """What steps into the training after the last cut."""
+        return ()
+
+    def first_training(self, budget: Budget) -> dict[str, Any]:
+        """All that `prepare` and `hooks` make of the first training: methods that say the same can share it."""
+        return {}
+
+    def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
+        """The turns of the driver; before each but the first the network is trained by the plan of `between`."""
+        return (Round(budget),)
+
+    def between(self, plan: Plan) -> Plan:
+        """How the network is trained between two rounds."""
+        return plan
+
+    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Any:
+        """Work that must precede the score; what it returns is `evidence.found`. It may train `model` in place."""
+        return None
+
+    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+        """The network with the ticket applied: cut and refitted, or with its removed weights at zero."""
+        return bench.apply(model, ticket)
+
+    def holder(self, keep: Keep) -> HoldZeros:
+        """What keeps removed single weights at zero in training."""
+        from splinecut.pruning.zeros import HoldZeros
+
+        return HoldZeros(keep)

@@ -1,0 +1,89 @@
+"""Removed single weights stay exactly zero in training, whatever momentum and weight decay do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from splinecut.training.hooks import Hook
+
+if TYPE_CHECKING:
+    from splinecut.training.hooks import Moment
+
+
+def prunable_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights that single-weight methods may remove: of linear and convolutional layers, in the order they stand.
+
+    Biases and norms are never removed; a weight that two layers share is named once.
+    """
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    owners = {path for path, module in model.named_modules() if isinstance(module, kinds)}
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.rpartition(".")[2] == "weight" and name.rpartition(".")[0] in owners
+    }
+
+
+def zero_out(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
+    """Sets the removed weights to zero, in place."""
+    with torch.no_grad():
+        for name, stays in keep.items():
+            parameter = model.get_parameter(name)
+            parameter.masked_fill_(~torch.from_numpy(np.asarray(stays)).to(parameter.device), 0)
+
+
+def nonzeros(model: nn.Module) -> tuple[int, int]:
+    """How many of the prunable weights are not zero, and how many there are."""
+    weights = prunable_weights(model).values()
+    return sum(int(weight.count_nonzero()) for weight in weights), sum(weight.numel() for weight in weights)
+
+
+class HoldZeros(Hook):
+    """Zeroes the gradients of removed weights as they arrive, and the weights again after each step.
+
+    Without gradient their momentum stays zero too: training starts with a fresh optimiser. `keep` maps a parameter's
+    name to which of its entries stay; methods that move the mask during training change it with `move`.
+    """
+
+    name = "mask"
+
+    def __init__(self, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
+        self.keep = {name: np.asarray(stays, bool) for name, stays in keep.items()}
+        self._gone: dict[str, Bool[Tensor, " *shape"]] = {}
+
+    def move(self, model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
+        """Puts another mask in force."""
+        self.keep = {name: np.asarray(stays, bool) for name, stays in keep.items()}
+        self._gone = {
+            name: torch.from_numpy(~stays).to(model.get_parameter(name).device) for name, stays in self.keep.items()
+        }
+        self._fill(model)
+
+    def start(self, moment: Moment) -> None:
+        self.move(moment.model, self.keep)
+
+    def after_backward(self, moment: Moment) -> None:
+        for name, gone in self._gone.items():
+            gradient = moment.model.get_parameter(name).grad
+            if gradient is not None:
+                gradient.masked_fill_(gone, 0)
+
+    def after_step(self, moment: Moment) -> None:
+        self._fill(moment.model)
+
+    def _fill(self, model: nn.Module) -> None:
+        with torch.no_grad():
+            for name, gone in self._gone.items():
+                model.get_parameter(name).masked_fill_(gone, 0)
+
+    def state(self) -> dict[str, Any]:
+        return {name: torch.from_numpy(stays) for name, stays in self.keep.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.keep = {name: stays.cpu().numpy().astype(bool) for name, stays in state.items()}
