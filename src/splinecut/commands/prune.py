@@ -28,7 +28,7 @@ def prune(
         list[str] | None,
         typer.Option("--set", help="model.KEY=VALUE for the factory, method.KEY=VALUE for the method."),
     ] = None,
-    residual: Annotated[str, typer.Option(help="tied, select or inner.")] = "tied",
+    residual: Annotated[str | None, typer.Option(help="tied, select or inner; left out: the method's own.")] = None,
     refit: Annotated[str, typer.Option(help="least_squares, fold or none.")] = "least_squares",
     probe: Annotated[Path | None, typer.Option(help="A .npy file of a few hundred training inputs.")] = None,
     data: Annotated[str | None, typer.Option(help="Or a data set whose training images serve as probe.")] = None,

@@ -104,7 +104,7 @@ class Experiment(Frozen):
     detector: Annotated[Detector | None, BeforeValidator(_named)] = None
     method: Annotated[Method | None, BeforeValidator(_named)] = None
     budget: Budget = Budget()
-    residual: Literal["tied", "select", "inner"] = "tied"
+    residual: Literal["tied", "select", "inner"] | None = None  # left out: the method's own
     refit: Literal["none", "fold", "least_squares"] | None = None  # left out: the method's own
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
     retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()

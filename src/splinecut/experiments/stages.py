@@ -65,7 +65,7 @@ def bench_of(
         device=device,
         processes=processes,
         watch=watch,
-        residual=experiment.residual,
+        residual=experiment.residual or (method.residual if method else "tied"),
         refit=None if refit == "none" else refit,
         probe_size=experiment.probe,
     )

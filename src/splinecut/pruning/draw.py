@@ -25,7 +25,7 @@ def draw(
     method: str = "spline",
     keep: float | None = None,
     budget: Budget | None = None,
-    residual: str = "tied",
+    residual: str | None = None,
     seed: int = 0,
     labels: Int64[Tensor, " samples"] | None = None,
     **options: Any,
@@ -35,7 +35,7 @@ def draw(
     example:  a batch of inputs; its shape is what the network is read with, and criteria that look at activations
               look at these, so give a few hundred training images.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
-    residual: "tied", "select" or "inner", see `sc.groups`.
+    residual: "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
     labels:   the classes of the example inputs, for methods that look at the loss.
     options:  of the method, e.g. form="paper", scope="layer" for "spline".
 
@@ -48,7 +48,7 @@ def draw(
         raise InputError(f"{method} draws only after a search or training of its own; run it from a recipe: sc.run")
     budget = budget or Budget(keep or 0.0, chosen.units, getattr(chosen, "scope", "global"))
     bare = unwrapped(model)
-    groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual)
+    groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     return drawn(Evidence(bare, groups, example, seed, labels), method, chosen, budget)
 
 

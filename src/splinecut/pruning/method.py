@@ -72,6 +72,7 @@ class Method:
     trains_first: ClassVar[bool] = True
     is_random: ClassVar[bool] = False  # the score depends on the seed, so permuting units does not permute it
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "none"
+    residual: ClassVar[Literal["tied", "select", "inner"]] = "tied"  # how residual streams are read (`sc.groups`)
 
     @property
     def recovery(self) -> Recovery:
