@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from splinecut.pruning.early import EarlyBirdTicket
 from splinecut.pruning.method import Method
-from splinecut.pruning.simple import L2, Random, Slimming
+from splinecut.pruning.simple import L2, Random
+from splinecut.pruning.slimming import Slimming, SlimmingIterative
 from splinecut.pruning.spline import Spline
 
 METHODS: dict[str, type[Method]] = {
-    "spline": Spline,
-    "random": Random,
+    "early-bird": EarlyBirdTicket,
     "l2": L2,
+    "random": Random,
     "slimming": Slimming,
+    "slimming-iterative": SlimmingIterative,
+    "spline": Spline,
 }

@@ -1,16 +1,16 @@
-"""Channel scores that need nothing but the weights, to compare with: random, L2, batch-norm scale."""
+"""Channel scores that need nothing but the weights, to compare with: random, L2."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import nn
 
-from splinecut.networks.units import Producer, UnitGroup
+from splinecut.networks.units import UnitGroup
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence, selector_scale
 from splinecut.pruning.method import Method, Scores
@@ -39,52 +39,23 @@ class L2(Method):
     reference: ClassVar[str] = "Li et al. 2017, with the L2 norm"
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        return {group.name: self._of(evidence.model, group) for group in evidence.groups}
+        return {group.name: self.of_group(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A multiplication and an addition for every weight."""
         return 2 * evidence.groups.parameters()
 
-    def _of(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
+    def of_group(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
         if group.kind == "selector":
             return selector_scale(model, group)
         squares = np.zeros(group.size)
         for producer in group.producers:
             assert producer.weight is not None
             weight = model.get_parameter(producer.weight).detach().double().movedim(producer.axis, 0).flatten(1)
-            _add(squares, group.rows(producer), weight.square().sum(1))
+            add_rows(squares, group.rows(producer), weight.square().sum(1))
         return np.sqrt(squares)
 
 
-@dataclass(frozen=True)
-class Slimming(Method):
-    """|gain| of each unit's batch norm (Liu et al. 2017), summed over the layers that make it; L2 where it has none."""
-
-    reference: ClassVar[str] = "Liu et al. 2017"
-
-    def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        return {group.name: self._of(evidence, group) for group in evidence.groups}
-
-    def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """Reading gains off is free; groups without a norm cost what L2 costs, which is less than all weights."""
-        return 2 * evidence.groups.parameters()
-
-    def _of(self, evidence: Evidence, group: UnitGroup) -> Float[np.ndarray, " units"]:
-        if group.kind == "selector":
-            return selector_scale(evidence.model, group)
-        if any(producer.norm is None for producer in group.producers):
-            return L2()._of(evidence.model, group)
-        scale = np.zeros(group.size)
-        for producer in group.producers:
-            _add(scale, group.rows(producer), _gain(evidence.model, producer))
-        return scale
-
-
-def _gain(model: nn.Module, producer: Producer) -> torch.Tensor:
-    assert producer.norm is not None
-    return cast(nn.BatchNorm2d, model.get_submodule(producer.norm)).weight.detach().abs().double()
-
-
-def _add(total: np.ndarray, rows: np.ndarray, values: torch.Tensor) -> None:
+def add_rows(total: np.ndarray, rows: np.ndarray, values: torch.Tensor) -> None:
     """Adds each row's value to the unit it belongs to."""
     np.add.at(total, rows[rows >= 0], values.cpu().numpy()[rows >= 0])
