@@ -50,21 +50,35 @@ def cost(model: nn.Module, example: Tensor | tuple[int, ...], batch: int = 1) ->
 
     Parameters are read once per batch, so their share of `bytes` falls as `batch` grows; FLOPs do not change.
     """
+    traffic, counter = _Traffic(), FlopCounterMode(display=False)
+    _pretend(model, example, batch, counter, traffic)
+    return Cost(parameters(model), round(counter.get_total_flops() / batch), round(traffic.bytes / batch))
+
+
+def flops_by_module(model: nn.Module, example: Tensor | tuple[int, ...]) -> dict[str, int]:
+    """FLOPs of one input's forward pass in each module that has any, what is inside it included; "" is the whole."""
+    counter = FlopCounterMode(display=False)
+    _pretend(model, example, 1, counter)
+    counted = {path: sum(flops.values()) for path, flops in counter.get_flop_counts().items() if path != "Global"}
+    return {path.partition(".")[2]: flops for path, flops in counted.items()}  # they begin with the network's class
+
+
+def _pretend(model: nn.Module, example: Tensor | tuple[int, ...], batch: int, *watching: Any) -> None:
+    """A forward pass on fake tensors, watched by these dispatch modes."""
     shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else tuple(example)
     reference = next(model.parameters(), torch.empty(0))
-    traffic = _Traffic()
-    counter = FlopCounterMode(display=False)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, _evaluating(model), torch.random.fork_rng(devices=[]):
         tensors = dict(model.named_parameters()) | dict(model.named_buffers())
         faked: dict[str, Tensor] = {name: fake.from_tensor(tensor.detach()) for name, tensor in tensors.items()}
         inputs = torch.empty(batch, *shape, dtype=reference.dtype, device=reference.device)
         try:
-            with torch.no_grad(), counter, traffic:
+            with torch.no_grad(), contextlib.ExitStack() as modes:
+                for mode in watching:
+                    modes.enter_context(mode)
                 functional_call(model, faked, (inputs,))
         except (RuntimeError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"{type(model).__name__} does not take inputs of shape {shape}: {reason}") from error
-    return Cost(parameters(model), round(counter.get_total_flops() / batch), round(traffic.bytes / batch))
 
 
 def forward_flops(model: nn.Module, example: Tensor | tuple[int, ...]) -> int:

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from splinecut.networks.cost import flops_by_module
 from splinecut.training.hooks import Hook
+from splinecut.training.ledger import TRAIN
 
 if TYPE_CHECKING:
     from splinecut.training.hooks import Moment
@@ -44,11 +46,22 @@ def nonzeros(model: nn.Module) -> tuple[int, int]:
     return sum(int(weight.count_nonzero()) for weight in weights), sum(weight.numel() for weight in weights)
 
 
+def idle_flops(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]], shape: tuple[int, ...]) -> int:
+    """FLOPs of one input's forward pass that multiply by removed weights; `shape` is the input's.
+
+    A layer spends the same on each of its weights, so it is the share of them that is gone.
+    """
+    spent = flops_by_module(model, shape)
+    per_layer = {name: spent.get(name.rpartition(".")[0], 0) for name in keep}
+    return sum(per_layer[name] * int((~stays).sum()) // stays.size for name, stays in keep.items())
+
+
 class HoldZeros(Hook):
     """Zeroes the gradients of removed weights as they arrive, and the weights again after each step.
 
     Without gradient their momentum stays zero too: training starts with a fresh optimiser. `keep` maps a parameter's
-    name to which of its entries stay; methods that move the mask during training change it with `move`.
+    name to which of its entries stay; methods that move the mask during training change it with `move`. What an ideal
+    sparse machine would spare is noted at every step.
     """
 
     name = "mask"
@@ -56,9 +69,11 @@ class HoldZeros(Hook):
     def __init__(self, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
         self.keep = {name: np.asarray(stays, bool) for name, stays in keep.items()}
         self._gone: dict[str, Bool[Tensor, " *shape"]] = {}
+        self._idle: int | None = None
 
     def move(self, model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
-        """Puts another mask in force."""
+        """Puts another mask in force: what is removed is zero from now on."""
+        self._idle = None
         self.keep = {name: np.asarray(stays, bool) for name, stays in keep.items()}
         self._gone = {
             name: torch.from_numpy(~stays).to(model.get_parameter(name).device) for name, stays in self.keep.items()
@@ -68,11 +83,20 @@ class HoldZeros(Hook):
     def start(self, moment: Moment) -> None:
         self.move(moment.model, self.keep)
 
-    def after_backward(self, moment: Moment) -> None:
+    def after_backward(self, moment: Moment) -> bool | None:
+        moment.spared_flops = TRAIN * self.idle_flops(moment)
         for name, gone in self._gone.items():
             gradient = moment.model.get_parameter(name).grad
             if gradient is not None:
                 gradient.masked_fill_(gone, 0)
+        return None
+
+    def idle_flops(self, moment: Moment) -> int:
+        """FLOPs that one input's forward pass spends on removed weights."""
+        if self._idle is None:
+            assert moment.batch is not None
+            self._idle = idle_flops(moment.model, self.keep, tuple(moment.batch[0].shape[1:]))
+        return self._idle
 
     def after_step(self, moment: Moment) -> None:
         self._fill(moment.model)

@@ -32,6 +32,7 @@ class Moment:
     step: int = 0
     batch: tuple[Tensor, Tensor] | None = None
     last_loss: Tensor | None = None
+    spared_flops: int = 0  # of one input's training pass, if multiplying by removed single weights cost nothing
     learning_rate: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -57,8 +58,9 @@ class Hook:
         """The loss to descend; add penalties here."""
         return loss
 
-    def after_backward(self, moment: Moment) -> None:
-        """Gradients are there; edit them here."""
+    def after_backward(self, moment: Moment) -> bool | None:
+        """Gradients are there; edit them here. Return True to leave the optimiser out of this step."""
+        return None
 
     def after_step(self, moment: Moment) -> bool | None:
         """The optimiser has moved; re-apply masks here. Return True to end the epoch, and training, at this step."""

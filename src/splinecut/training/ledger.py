@@ -2,7 +2,9 @@
 
 Two totals stand side by side. `paper` is what the paper counts: 3 x forward FLOPs x images for training passes
 (a backward costs two forwards), nothing for validating, probing, scoring or searching. `full` is all that was
-executed, by the same rule of three. Multiply and add count as two.
+executed, by the same rule of three. Multiply and add count as two. Neither gives credit for single weights that are
+zero, since dense kernels multiply by them all the same; `sparse` is `full` for an ideal machine that does not, in
+training passes.
 """
 
 from __future__ import annotations
@@ -17,13 +19,22 @@ FORWARD = 1
 
 @dataclass(frozen=True)
 class Charge:
-    """What one phase has cost so far. `flops` and `paper_flops` are exact integers; `joules` is None if unmeasured."""
+    """What one phase has cost so far. FLOPs are exact integers; `joules` is None if unmeasured.
+
+    `spared_flops` are those of `flops` that multiplied by weights held at zero.
+    """
 
     flops: int = 0
     paper_flops: int = 0
     images: int = 0
     seconds: float = 0.0
     joules: float | None = None
+    spared_flops: int = 0
+
+    @property
+    def sparse_flops(self) -> int:
+        """What an ideal sparse machine would execute."""
+        return self.flops - self.spared_flops
 
     def __add__(self, other: Charge) -> Charge:
         joules = None if self.joules is None and other.joules is None else (self.joules or 0) + (other.joules or 0)
@@ -33,6 +44,7 @@ class Charge:
             self.images + other.images,
             self.seconds + other.seconds,
             joules,
+            self.spared_flops + other.spared_flops,
         )
 
 
@@ -50,14 +62,17 @@ class Ledger:
         passes: int = TRAIN,
         in_paper: bool | None = None,
         seconds: float = 0.0,
+        spared_flops: int = 0,
     ) -> None:
         """Charges `images` passes of `passes` x `forward_flops` (one image's forward) to `phase`.
 
         `in_paper` says whether the paper would count them; unless told, it counts training passes only.
+        `spared_flops` are those of one image's whole pass that multiply by weights held at zero.
         """
         counted = passes == TRAIN if in_paper is None else in_paper
         flops = passes * forward_flops * images
-        self._add(phase, Charge(flops, flops if counted else 0, images, seconds))
+        spared = spared_flops * images
+        self._add(phase, Charge(flops, flops if counted else 0, images, seconds, spared_flops=spared))
 
     def spend(self, phase: str, seconds: float = 0.0, joules: float | None = None) -> None:
         """Adds time and measured energy to `phase`."""
@@ -68,7 +83,7 @@ class Ledger:
 
     @property
     def total(self) -> Charge:
-        """All phases added up; `.flops` is the `full` total, `.paper_flops` the `paper` one."""
+        """All phases added up; `.flops` is the `full` total, `.paper_flops` and `.sparse_flops` the other two."""
         return sum(self.phases.values(), Charge())
 
     def __iter__(self) -> Iterator[tuple[str, Charge]]:

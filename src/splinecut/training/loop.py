@@ -154,12 +154,12 @@ class _Training:
         weight = len(y) * self.processes.world / n
         self.scaler.scale(loss if weight == 1 else loss * weight).backward()
         self.scaler.unscale_(self.optimizer)
-        for hook in self.hooks:
-            hook.after_backward(moment)
-        self.scaler.step(self.optimizer)
+        skips = [hook.after_backward(moment) for hook in self.hooks]
+        if not any(skips):
+            self.scaler.step(self.optimizer)
         self.scaler.update()
         moment.step += 1
-        moment.ledger.charge(moment.phase, moment.forward_flops, n)
+        moment.ledger.charge(moment.phase, moment.forward_flops, n, spared_flops=moment.spared_flops)
         stops = [hook.after_step(moment) for hook in self.hooks]
         self.is_stopping = any(stops)
 
