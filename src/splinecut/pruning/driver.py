@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from splinecut.errors import InputError
 from splinecut.pruning import apply
 from splinecut.pruning.bench import Bench, KeepBest, Trained
 from splinecut.pruning.budget import Budget, Keep
@@ -118,7 +119,8 @@ class _Course:
         for number, turn in enumerate(turns):
             if number:
                 hooks = [*method.hooks(bench, self.model, self.budget), *self._holders()]
-                bench.train(self.model, f"round-{number}", hooks, method.between(bench.plan))
+                start = self.recovery.step if self.recovery.weights == "rewind" else 0
+                bench.train(self.model, f"round-{number}", hooks, method.between(bench.plan), start)
             self._turn(turn)
             if number == len(turns) - 1:
                 self.see(self.model)
@@ -160,6 +162,10 @@ class _Course:
             return
         fresh = bench.build(bench.seed + (weights == "reinit")).to(bench.device)
         if weights == "rewind":
+            if not self.snapshot.weights:
+                raise InputError(
+                    f"cannot rewind to step {self.recovery.step}: the first training ended before it; use a smaller one"
+                )
             fresh.load_state_dict(self.snapshot.weights)
         self.model = apply.cut(fresh, self.ticket) if self.groups else fresh
         if not self.groups:
