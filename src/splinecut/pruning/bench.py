@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from splinecut.networks import cost
 from splinecut.networks.groups import groups as read_groups
 from splinecut.pruning import apply
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
+from splinecut.pruning.memory import Memory, Unlisted, remembering
 from splinecut.pruning.zeros import zero_out
 from splinecut.training import energy
 from splinecut.training.data import DataSet
@@ -153,11 +154,13 @@ class Bench:
         plan: Plan | None = None,
         start_step: int = 0,
         shared_by: Mapping[str, Any] | None = None,
+        in_paper: bool = True,
     ) -> Trained:
         """Trains `model` by the plan, with checkpoints of its own, and charges it to `phase`.
 
         shared_by: what decides this training beside the bench's own facts; given, and with a place for shared
         trainings, the first run to need it trains and the others read its result, and are charged the same.
+        in_paper:  whether the paper counts this training; it does not count those that only search.
         """
         best = KeepBest()
         plan = plan or self.plan
@@ -166,6 +169,7 @@ class Bench:
         if is_shared:
             folder = self._shared_folder(phase, plan, start_step, shared_by or {})
         holding = locked(folder, wait=True) if is_shared and folder is not None else nullcontext()
+        ledger = self.ledger if in_paper else Unlisted(self.ledger.phases)
         with holding, energy.Meter(self.device) as meter:
             history = train(
                 model,
@@ -173,7 +177,7 @@ class Bench:
                 plan,
                 seed=self.seed,
                 device=self.device,
-                ledger=self.ledger,
+                ledger=ledger,
                 phase=phase,
                 hooks=(best, *hooks, ChargeEnergy(meter), *([self.watch] if self.processes.is_first else [])),
                 checkpoints=folder,
@@ -181,20 +185,24 @@ class Bench:
                 say=self.watch.say if self.processes.is_first else None,
                 start_step=start_step,
             )
+        self.ledger.phases = ledger.phases
         return Trained(model, history, best)
 
     def _shared_folder(self, phase: str, plan: Plan, start_step: int, by: Mapping[str, Any]) -> Path:
-        facts = {
-            "phase": phase,
-            "seed": self.seed,
-            "plan": plan.model_dump(mode="json"),
-            "start": start_step,
-            **self.facts,
-            **by,
-        }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         assert self.shared is not None
-        return self.shared / f"{phase}-{digest}"
+        return self.shared / self._named(phase, {"plan": plan.model_dump(mode="json"), "start": start_step, **by})
+
+    def _named(self, phase: str, by: Mapping[str, Any]) -> str:
+        facts = {"phase": phase, "seed": self.seed, **self.facts, **by}
+        return f"{phase}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
+
+    def memory(self, phase: str, by: Mapping[str, Any]) -> AbstractContextManager[Memory]:
+        """Where a search that is no training keeps its answers; `by`: what decides them beside the bench's own facts.
+
+        Runs that share their trainings share these too.
+        """
+        place = self.shared or (self.folder / "checkpoints" if self.folder else None)
+        return remembering(place / self._named(phase, by) if place else None, self.ledger)
 
     def apply(self, model: nn.Module, ticket: Ticket) -> nn.Module:
         """The cut network, refitted as the bench says and charged for it; removed single weights are set to zero."""
