@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from splinecut.pruning.densities import ErdosRenyiKernel, Uniform
 from splinecut.pruning.early import EarlyBirdTicket
+from splinecut.pruning.magnitude import Lottery, Magnitude
 from splinecut.pruning.method import Method
+from splinecut.pruning.rigl import Rigl
+from splinecut.pruning.sensitivity import Grasp, Snip
 from splinecut.pruning.simple import L2, Random
 from splinecut.pruning.slimming import Slimming, SlimmingIterative
 from splinecut.pruning.spline import Spline
+from splinecut.pruning.synflow import Synflow
 
 METHODS: dict[str, type[Method]] = {
     "early-bird": EarlyBirdTicket,
+    "erk": ErdosRenyiKernel,
+    "grasp": Grasp,
     "l2": L2,
+    "lottery": Lottery,
+    "magnitude": Magnitude,
     "random": Random,
+    "rigl": Rigl,
     "slimming": Slimming,
     "slimming-iterative": SlimmingIterative,
+    "snip": Snip,
     "spline": Spline,
+    "synflow": Synflow,
+    "uniform": Uniform,
 }
