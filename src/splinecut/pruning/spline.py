@@ -12,7 +12,7 @@ range of the distances.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -23,11 +23,13 @@ from torch import nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.geometry.cuts import DISTANCES, Cuts
-from splinecut.networks.units import UnitGroup
+from splinecut.networks.units import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, savings
 from splinecut.pruning.evidence import Evidence, selector_scale, unit_cuts
 from splinecut.pruning.joint import finite, leaving_errors
-from splinecut.pruning.method import Method, Scores
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.rounds import geometric, shortened
+from splinecut.training.plan import Plan
 
 DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
 POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
@@ -43,6 +45,8 @@ class Spline(Method):
     form "paper":     N_rho as printed.
     reduce "pca", "fa" (with scope "global" and a cut distance): the paper's literal route, cuts of all layers reduced
                       to one dimension and compared across layers, where most near pairs are chance (docs/errata.md).
+    n_rounds:         cuts that each keep the same share of what is left, with `between_epochs` of training between two
+                      of them (left out: a quarter of the plan's), the plan's schedule squeezed into these.
     """
 
     reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
@@ -52,6 +56,8 @@ class Spline(Method):
     scope: Literal["layer", "stage", "global"] = "global"
     reduce: Literal["none", "pca", "fa"] = "none"
     rho: float = 0.05
+    n_rounds: int = 1
+    between_epochs: int | None = None
 
     def __post_init__(self) -> None:
         if self.form not in ("joint", *DISTANCES):
@@ -63,6 +69,17 @@ class Spline(Method):
                 f"reduce={self.reduce!r} compares cuts across layers; it needs scope='global' and form 'paper' or "
                 f"'corrected', got scope={self.scope!r}, form={self.form!r}"
             )
+        geometric(Budget(1.0), self.n_rounds)
+        if self.between_epochs is not None and self.between_epochs < 0:
+            raise InputError(
+                f"between_epochs must not be negative, got {self.between_epochs}; 0 does not train between"
+            )
+
+    def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
+        return geometric(budget, self.n_rounds)
+
+    def between(self, plan: Plan) -> Plan:
+        return shortened(plan, max(1, plan.epochs // 4) if self.between_epochs is None else self.between_epochs)
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         if self.form != "joint" and self.reduce != "none":
