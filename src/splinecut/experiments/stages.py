@@ -18,6 +18,7 @@ from splinecut.pruning.detect import EarlyBird
 from splinecut.pruning.draw import named
 from splinecut.pruning.driver import Outcome
 from splinecut.pruning.method import Method, Recovery
+from splinecut.pruning.slimming import emptied
 from splinecut.pruning.zeros import nonzeros
 from splinecut.training.data import DataSet
 from splinecut.training.devices import Processes
@@ -52,7 +53,11 @@ def bench_of(
     shared: Path | None = None,
 ) -> Bench:
     """The bench on which an experiment's run takes place."""
-    method = chosen_method(experiment)[0] if experiment.method else None
+    method, budget = chosen_method(experiment) if experiment.method else (None, None)
+    facts = {"model": experiment.model.model_dump(mode="json"), "data": dataset.hash}
+    residual = experiment.residual or (method.residual if method else "tied")
+    if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
+        facts["residual"] = residual
     refit = experiment.refit or (method.refit if method else "none")
     return Bench(
         build=lambda seed: build_model(experiment, dataset, seed),
@@ -61,11 +66,11 @@ def bench_of(
         seed=experiment.seed,
         folder=folder,
         shared=shared,
-        facts={"model": experiment.model.model_dump(mode="json"), "data": dataset.hash},
+        facts=facts,
         device=device,
         processes=processes,
         watch=watch,
-        residual=experiment.residual or (method.residual if method else "tied"),
+        residual=residual,
         refit=None if refit == "none" else refit,
         probe_size=experiment.probe,
     )
@@ -112,9 +117,10 @@ def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:
         "budget": asdict(ticket.budget) if ticket.budget else None,
         "achieved": {**asdict(ticket.achieved), "density": ticket.achieved.density},
         "layers": {name: [int(kept.sum()), int(kept.size)] for name, kept in ticket.keep.items()},
+        "emptied": emptied(ticket.keep),
         "drawn_epoch": history[-1]["epoch"] if history else 0,
         "drawn_step": history[-1]["step"] if history else 0,
-        "is_early": bool(bird and bird.verdict.drawn),
+        "is_early": bool(history and history[-1].get("stopped")),
         "distances": bird.by_layer() if bird else {},
         "matrix": bird.matrix().round(5).tolist() if bird else [],
         "dense_history": history,
