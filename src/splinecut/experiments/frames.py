@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -178,6 +178,19 @@ def load(path: str | Path) -> Frames:
         ),
         about=header["about"],
     )
+
+
+def find(places: Iterable[str | Path]) -> tuple[list[Frames], list[str]]:
+    """All frames in and below these folders, and one line on each file that cannot be read."""
+    found: list[Frames] = []
+    skipped: list[str] = []
+    for place in map(Path, places):
+        for file in [place] if place.is_file() else sorted(place.rglob(FILE)):
+            try:
+                found.append(load(file))
+            except InputError as error:
+                skipped.append(str(error))
+    return found, skipped
 
 
 def _part(held: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -1,0 +1,50 @@
+"""`splinecut report`: finished runs and stored partitions as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from splinecut.errors import InputError
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, folders that hold some, or files of stored frames.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="What stands at its top.")] = "splinecut report",
+) -> None:
+    """Write one self-contained HTML page: costs, early birds, partitions, redundancy, tables, recipes."""
+    from rich.console import Console
+
+    from splinecut.experiments import frames, records
+    from splinecut.report.assembly import write
+
+    missing = [str(place) for place in runs if not place.exists()]
+    if missing:
+        raise InputError(f"there is no {missing[0]}; give folders in which experiments were run")
+    found, unread = records.find([place for place in runs if _may_hold_records(place)])
+    films, broken = frames.find(runs)
+    if not found and not films:
+        raise InputError(
+            f"no run and no stored partition in {', '.join(map(str, runs))}; run an experiment there first"
+        )
+    skipped = [f"skipped: {line}" for line in (*unread, *broken)]
+    write(out, found, films, title, skipped)
+    console = Console()
+    for line in skipped:
+        console.print(line, highlight=False, markup=False)
+    n_frames = sum(len(film) for film in films)
+    console.print(
+        f"wrote {out}: {len(found)} runs, {n_frames} stored partitions, {out.stat().st_size / 1e6:.1f} MB",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _may_hold_records(place: Path) -> bool:
+    """A folder of frames alone holds no record and need not; any other folder should."""
+    from splinecut.experiments import frames, records
+
+    return place.is_dir() and (any(place.rglob(records.FILE)) or not any(place.rglob(frames.FILE)))

@@ -1,0 +1,75 @@
+"use strict";
+// A square table of numbers as coloured cells, with a cursor that mouse and keyboard move alike.
+
+/** A heat map; `pick(i, j)` is called for a chosen cell, `tell(i, j)` for the one under the cursor. */
+class HeatMap {
+  constructor(label, { tell, pick = () => {} }) {
+    this.tell = tell;
+    this.pick = pick;
+    this.n = 0;
+    this.cursor = [0, 0];
+    this.canvas = el("canvas", { "aria-hidden": "true" });
+    this.marks = svg("svg", { class: "marks", "aria-hidden": "true" });
+    this.legend = el("canvas", { width: 128, height: 1, "aria-hidden": "true" });
+    this.ends = [el("span"), el("span")];
+    this.frame = el("div", {
+      class: "cells", tabindex: 0, role: "application", "aria-label": `${label}; arrow keys move, Enter chooses`,
+      onpointermove: (event) => this.hover(event),
+      onpointerleave: () => tip(null),
+      onclick: (event) => this.pick(...this.cell(event)),
+      onkeydown: (event) => this.key(event),
+    }, this.canvas, this.marks);
+    this.element = el("div", { class: "matrix" }, this.frame, el("div", { class: "ramp" }, this.ends[0], this.legend, this.ends[1]));
+  }
+
+  /** Shows `value(i, j)` of an n x n table; dark is 0, bright is `top` or more. */
+  show(n, value, top) {
+    this.n = n;
+    this.canvas.width = this.canvas.height = Math.max(1, n);
+    const context = this.canvas.getContext("2d");
+    const image = context.createImageData(this.canvas.width, this.canvas.height);
+    const cells = new Uint32Array(image.data.buffer);
+    for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) cells[i * n + j] = pixel(ramp(value(i, j) / (top || 1)));
+    context.putImageData(image, 0, 0);
+    this.marks.setAttribute("viewBox", `0 0 ${n} ${n}`);
+    this.ends[0].textContent = "0";
+    this.ends[1].textContent = plain(top);
+    this.paintLegend();
+  }
+
+  paintLegend() {
+    const context = this.legend.getContext("2d");
+    for (let i = 0; i < 128; i++) {
+      context.fillStyle = css(ramp(i / 127));
+      context.fillRect(i, 0, 1, 1);
+    }
+  }
+
+  /** Frames of cells: [row, column, height, width, class] each. */
+  mark(frames) {
+    this.marks.replaceChildren(...frames.map(([i, j, height, width, kind]) =>
+      svg("rect", { x: j, y: i, width, height, class: kind, "vector-effect": "non-scaling-stroke" })));
+  }
+
+  cell(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const at = (share) => Math.min(this.n - 1, Math.max(0, Math.floor(share * this.n)));
+    return [at((event.clientY - box.top) / box.height), at((event.clientX - box.left) / box.width)];
+  }
+
+  hover(event) {
+    this.cursor = this.cell(event);
+    tip(this.tell(...this.cursor), event.clientX, event.clientY);
+  }
+
+  key(event) {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (event.key === "Enter" || event.key === " ") this.pick(...this.cursor);
+    else if (step) {
+      this.cursor = this.cursor.map((at, axis) => Math.min(this.n - 1, Math.max(0, at + step[axis])));
+      const box = this.canvas.getBoundingClientRect(), side = box.width / this.n;
+      tip(this.tell(...this.cursor), box.left + (this.cursor[1] + 0.5) * side, box.top + (this.cursor[0] + 0.5) * side);
+    } else return;
+    event.preventDefault();
+  }
+}

@@ -1,0 +1,97 @@
+"use strict";
+// Convex polygons and lines painted straight into pixels. Neighbours share edges and leave no seam between them, every
+// machine paints the same picture, and 20,000 regions take a few milliseconds without any help from a graphics card.
+
+class Raster {
+  constructor(width, height) {
+    this.width = width;
+    this.height = height;
+    this.image = new ImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.left = new Int32Array(height); // first pixel of each row of the polygon at hand
+    this.right = new Int32Array(height); // one past its last
+  }
+
+  clear(colour) {
+    this.pixels.fill(colour);
+  }
+
+  /** Marks the rows of a convex polygon and the pixels whose middle lies in it; false if no row has any.
+   *  Corners ring[from..to) at (xs, ys), counter-clockwise as one sees them: down the left side, up the right. */
+  span(xs, ys, ring, from, to) {
+    let top = Infinity, bottom = -Infinity;
+    for (let k = from; k < to; k++) {
+      const y = ys[ring[k]];
+      if (y < top) top = y;
+      if (y > bottom) bottom = y;
+    }
+    this.first = Math.max(0, Math.ceil(top - 0.5));
+    this.last = Math.min(this.height, Math.ceil(bottom - 0.5));
+    if (this.first >= this.last) return false;
+    for (let k = from; k < to; k++) {
+      const a = ring[k], b = ring[k + 1 < to ? k + 1 : from];
+      if (ys[a] < ys[b]) this.side(this.left, xs[a], ys[a], xs[b], ys[b]);
+      else if (ys[a] > ys[b]) this.side(this.right, xs[b], ys[b], xs[a], ys[a]);
+    }
+    return true;
+  }
+
+  /** Always from the upper end to the lower: both neighbours of an edge then round alike. */
+  side(bound, x0, y0, x1, y1) {
+    const slope = (x1 - x0) / (y1 - y0), width = this.width;
+    const from = Math.max(this.first, Math.ceil(y0 - 0.5)), to = Math.min(this.last, Math.ceil(y1 - 0.5));
+    for (let row = from; row < to; row++) {
+      const x = Math.ceil(x0 + (row + 0.5 - y0) * slope - 0.5);
+      bound[row] = x < 0 ? 0 : x > width ? width : x;
+    }
+  }
+
+  /** Fills the polygon marked by `span`. */
+  fill(colour) {
+    const { pixels, width, left, right } = this;
+    for (let row = this.first; row < this.last; row++) {
+      const stop = row * width + right[row];
+      for (let at = row * width + left[row]; at < stop; at++) pixels[at] = colour;
+    }
+  }
+
+  /** Fills it pixel by pixel with `colourAt(x, y)`. */
+  fillEach(colourAt) {
+    const { pixels, width, left, right } = this;
+    for (let row = this.first; row < this.last; row++) {
+      for (let x = left[row]; x < right[row]; x++) pixels[row * width + x] = colourAt(x + 0.5, row + 0.5);
+    }
+  }
+
+  /** A smooth line `thick` pixels wide, mixed in with `strength` 0 to 256. */
+  line(x0, y0, x1, y1, colour, strength, thick) {
+    const { width, height } = this;
+    if ((x0 < -thick && x1 < -thick) || (x0 > width + thick && x1 > width + thick)) return;
+    if ((y0 < -thick && y1 < -thick) || (y0 > height + thick && y1 > height + thick)) return;
+    const dx = x1 - x0, dy = y1 - y0;
+    if (Math.abs(dx) >= Math.abs(dy)) {
+      if (dx > 0) this.run(x0, y0, x1, dy / dx, width, height, 1, width, colour, strength, thick);
+      else if (dx < 0) this.run(x1, y1, x0, dy / dx, width, height, 1, width, colour, strength, thick);
+    } else if (dy > 0) this.run(y0, x0, y1, dx / dy, height, width, width, 1, colour, strength, thick);
+    else this.run(y1, x1, y0, dx / dy, height, width, width, 1, colour, strength, thick);
+  }
+
+  /** Walks a line along its longer axis from (a0, b0) to a1; each step covers some pixels across.
+   *  `along` and `across` are how far apart neighbours on either axis lie in memory. */
+  run(a0, b0, a1, slope, long, wide, along, across, colour, strength, thick) {
+    const { pixels } = this, half = 0.5 * thick * Math.sqrt(1 + slope * slope);
+    const from = Math.max(0, Math.ceil(a0 - 0.5)), to = Math.min(long, Math.ceil(a1 - 0.5));
+    const redBlue = colour & 0xff00ff, green = colour & 0xff00;
+    let low = b0 + (from + 0.5 - a0) * slope - half;
+    for (let a = from; a < to; a++, low += slope) {
+      const high = low + 2 * half, first = low > 0 ? low | 0 : 0, stop = high < wide ? high : wide;
+      for (let b = first; b < stop; b++) {
+        const cover = (b + 1 < high ? b + 1 : high) - (b > low ? b : low);
+        const share = (strength * cover) | 0, rest = 256 - share, place = a * along + b * across, old = pixels[place];
+        pixels[place] = 0xff000000
+          | (((Math.imul(old & 0xff00ff, rest) + Math.imul(redBlue, share)) >>> 8) & 0xff00ff)
+          | (((Math.imul(old & 0xff00, rest) + Math.imul(green, share)) >>> 8) & 0xff00);
+      }
+    }
+  }
+}
