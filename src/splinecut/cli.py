@@ -10,6 +10,7 @@ import typer
 
 from splinecut.commands.partition import partition
 from splinecut.commands.prune import prune
+from splinecut.commands.report import report
 from splinecut.commands.tables import table
 from splinecut.errors import SplinecutError, unknown
 
@@ -75,6 +76,7 @@ def run(
 app.command()(prune)
 app.command()(partition)
 app.command()(table)
+app.command()(report)
 
 
 @app.command("list")
