@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from splinecut.pruning.densities import ErdosRenyiKernel, Uniform
+from splinecut.pruning.dynamic import GlobalDynamic
 from splinecut.pruning.early import EarlyBirdTicket
 from splinecut.pruning.magnitude import Lottery, Magnitude
 from splinecut.pruning.method import Method
@@ -10,18 +11,21 @@ from splinecut.pruning.rigl import Rigl
 from splinecut.pruning.sensitivity import Grasp, Snip
 from splinecut.pruning.simple import L2, Random
 from splinecut.pruning.slimming import Slimming, SlimmingIterative
+from splinecut.pruning.soft import SoftFilters
 from splinecut.pruning.spline import Spline
 from splinecut.pruning.synflow import Synflow
 
 METHODS: dict[str, type[Method]] = {
     "early-bird": EarlyBirdTicket,
     "erk": ErdosRenyiKernel,
+    "gdp": GlobalDynamic,
     "grasp": Grasp,
     "l2": L2,
     "lottery": Lottery,
     "magnitude": Magnitude,
     "random": Random,
     "rigl": Rigl,
+    "sfp": SoftFilters,
     "slimming": Slimming,
     "slimming-iterative": SlimmingIterative,
     "snip": Snip,
