@@ -37,7 +37,7 @@ def zero_out(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) 
     with torch.no_grad():
         for name, stays in keep.items():
             parameter = model.get_parameter(name)
-            parameter.masked_fill_(~torch.from_numpy(np.asarray(stays)).to(parameter.device), 0)
+            parameter.masked_fill_(torch.from_numpy(~np.asarray(stays, bool)).to(parameter.device), 0)
 
 
 def nonzeros(model: nn.Module) -> tuple[int, int]:
