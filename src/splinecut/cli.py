@@ -11,6 +11,7 @@ import typer
 from splinecut.commands.partition import partition
 from splinecut.commands.prune import prune
 from splinecut.commands.report import report
+from splinecut.commands.sweep import sweep
 from splinecut.commands.tables import table
 from splinecut.errors import SplinecutError, unknown
 
@@ -75,6 +76,7 @@ def run(
 
 app.command()(prune)
 app.command()(partition)
+app.command()(sweep)
 app.command()(table)
 app.command()(report)
 
@@ -96,7 +98,7 @@ def _listing(kind: str) -> list[tuple[str, ...]]:
     if kind == "recipes":
         from splinecut.experiments import spec
 
-        return [(name, spec.load(path).description) for name, path in spec.recipes().items()]
+        return [(name, spec.read(path).get("description", "")) for name, path in spec.recipes().items()]
     if kind == "models":
         from splinecut.networks.models import MODELS, describe
 

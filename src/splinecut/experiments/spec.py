@@ -136,11 +136,19 @@ class Experiment(Frozen):
         try:
             return cls.model_validate(recipe)
         except ValidationError as error:
-            raise _explained(error) from None
+            raise explained(error, cls) from None
 
 
 def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file (or in a recipe that ships with splinecut, by name), with `a.b=c` overrides."""
+    tables = read(recipe, overrides)
+    if "sweep" in tables:
+        raise InputError(f"recipe {recipe} is a sweep of several runs, not one; use `splinecut sweep {recipe}`")
+    return Experiment.from_dict(tables)
+
+
+def read(recipe: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The tables of a recipe, named after its file where it has no name, with overrides written in."""
     path = find(recipe)
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -151,7 +159,7 @@ def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     tables.setdefault("name", path.stem)
     for override in overrides:
         set_key(tables, override)
-    return Experiment.from_dict(tables)
+    return tables
 
 
 def recipes_folder() -> Path:
@@ -186,7 +194,12 @@ def set_key(tables: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         value = text
-    *parents, last = key.strip().split(".")
+    put(tables, key.strip(), value)
+
+
+def put(tables: dict[str, Any], key: str, value: Any) -> None:
+    """Writes `value` at the dotted `key`; a name on the way becomes a table that gives the name."""
+    *parents, last = key.split(".")
     for parent in parents:
         inner = tables.get(parent, {})
         tables[parent] = inner = {"name": inner} if isinstance(inner, str) else inner
@@ -196,21 +209,22 @@ def set_key(tables: dict[str, Any], override: str) -> None:
     tables[last] = value
 
 
-def _explained(error: ValidationError) -> InputError:
-    """One line for the first thing wrong: where, what was expected, what came."""
+def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[str] = ()) -> InputError:
+    """One line for the first thing wrong: where, what was expected, what came. `root` stands at `prefix`."""
     first = error.errors()[0]
-    where = [str(part) for part in first["loc"]]
+    where = ".".join([*prefix, *(str(part) for part in first["loc"])])
     if first["type"] == "extra_forbidden":
-        return unknown("key", ".".join(where), _keys(where[:-1]))
+        known = _keys(root, [str(part) for part in first["loc"][:-1]])
+        return unknown("key", where, [".".join([*prefix, key]) for key in known])
     if first["type"] == "missing":
-        return InputError(f"the recipe does not say {'.'.join(where)!r}; add it")
+        return InputError(f"the recipe does not say {where!r}; add it")
     expected = first["msg"].removeprefix("Input should be ").replace("'", "")
-    return InputError(f"{'.'.join(where)} should be {expected}, got {first['input']!r}")
+    return InputError(f"{where} should be {expected}, got {first['input']!r}")
 
 
-def _keys(table: list[str]) -> list[str]:
-    """The keys that may stand in `table`, with its name in front."""
-    kind: Any = Experiment
+def _keys(root: type[BaseModel], table: list[str]) -> list[str]:
+    """The keys that may stand in `table` of `root`, with its name in front."""
+    kind: Any = root
     for part in table:
         kind = kind.model_fields[part].annotation
         kind = next((option for option in get_args(kind) if option is not type(None)), kind)

@@ -1,0 +1,199 @@
+"""Runs a sweep: what is finished is skipped, what was interrupted goes on, what fails does not stop the rest."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from splinecut.experiments import records
+from splinecut.experiments.folder import commit, versions
+from splinecut.experiments.records import Record, RecordUnreadable
+from splinecut.experiments.spec import Experiment
+from splinecut.experiments.workers import SHARED, Ending, Job, Pool
+from splinecut.files import write_json
+from splinecut.training.ledger import Ledger
+
+FILE = "sweep.json"
+RETRIES = 5  # times that a run whose worker died is given to another one
+TICK = 0.5  # seconds between looks at the clock while nothing ends
+
+
+@dataclass
+class State:
+    """Where a sweep stands; `skipped` runs were complete before it began."""
+
+    experiments: Sequence[Experiment]
+    skipped: int = 0
+    done: list[int] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
+    running: set[int] = field(default_factory=set)
+    lost: Counter[int] = field(default_factory=Counter)  # workers that died at each run
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def ended(self) -> int:
+        return self.skipped + len(self.done) + len(self.failed)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What the runs that are left take at the pace so far; None before the first has ended."""
+        n = len(self.done) + len(self.failed)
+        return (time.monotonic() - self.begun) / n * (len(self.experiments) - self.ended) if n else None
+
+
+Tell = Callable[[State, Ending | None], object]
+
+
+def run(
+    experiments: Sequence[Experiment],
+    out: str | Path,
+    pool: Pool,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    retries: int = RETRIES,
+    tell: Tell = lambda state, ending: None,
+    threads: int = 1,
+) -> State:
+    """Does every run that has no record in `out` yet, as many at a time as the pool has slots; closes the pool.
+
+    A run whose worker dies is taken up by another one, `retries` times. A run that fails is noted with its reason.
+    `tell` hears of each ending, and twice a second that time passes.
+    """
+    out, data = Path(out), Path(data_dir) if data_dir else None
+    state = State(experiments)
+    queue = _Queue([first_training(experiment) for experiment in experiments])
+    for number, experiment in enumerate(experiments):
+        if _record(out / experiment.folder) is not None:
+            state.skipped += 1
+            queue.finished(number)
+        else:
+            queue.pending.append(number)
+    try:
+        while queue.pending or state.running:
+            while queue.pending and len(state.running) < pool.slots:
+                number = queue.next(state.running)
+                state.running.add(number)
+                pool.start(number, Job(experiments[number], out, data, device, threads))
+            endings = pool.wait(TICK)
+            for ending in endings:
+                _note(state, queue, ending, retries)
+                tell(state, ending)
+            if not endings:
+                tell(state, None)
+    finally:
+        pool.close()
+    return state
+
+
+def _record(folder: Path) -> Record | None:
+    """The record in a run folder; None where there is none, or none that can be read."""
+    try:
+        return records.load(folder)
+    except RecordUnreadable:
+        return None
+
+
+def _note(state: State, queue: _Queue, ending: Ending, retries: int) -> None:
+    """Writes an ending into the books; a lost run goes back to the front of the queue."""
+    number = ending.number
+    state.running.remove(number)
+    if ending.is_lost:
+        state.lost[number] += 1
+    if ending.is_lost and state.lost[number] <= retries:
+        queue.pending.insert(0, number)
+    elif ending.reason is not None:
+        state.failed[number] = ending.reason
+    else:
+        state.done.append(number)
+        queue.finished(number)
+
+
+class _Queue:
+    """Runs that wait. A run is held back while another one is busy with the training that both have in common."""
+
+    def __init__(self, trainings: Sequence[str | None]) -> None:
+        self.trainings = trainings
+        self.ready: set[str | None] = {None}
+        self.pending: list[int] = []
+
+    def finished(self, number: int) -> None:
+        self.ready.add(self.trainings[number])
+
+    def next(self, running: set[int]) -> int:
+        """Takes out the first run that need not wait for another; where all must, the first one."""
+        busy = {self.trainings[number] for number in running} - self.ready
+        free = (number for number in self.pending if self.trainings[number] not in busy)
+        number = next(free, self.pending[0])
+        self.pending.remove(number)
+        return number
+
+
+def first_training(experiment: Experiment) -> str | None:
+    """A name that runs with the same first training have in common; None where it is not shared."""
+    from splinecut.experiments.stages import chosen_method, recovery_of
+
+    common = experiment.model_dump(mode="json", include={"seed", "model", "data", "training", "detector"})
+    if experiment.method is None:
+        # With a detector and nothing to prune the runner does not share; a sweep has no such run.
+        return json.dumps({**common, "method": {}, "rewind": 0}, sort_keys=True)
+    method, budget = chosen_method(experiment)
+    if not method.trains_first:
+        return None
+    recovery = recovery_of(experiment, method)
+    rewind = recovery.step if recovery.weights == "rewind" else 0
+    return json.dumps({**common, "method": method.first_training(budget), "rewind": rewind}, sort_keys=True)
+
+
+def write_account(name: str, state: State, out: str | Path) -> dict[str, Any]:
+    """Writes `sweep.json`: how each run ended, and what was executed against what the runs were charged."""
+    facts = {
+        "schema": 1,
+        "sweep": name,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": versions(),
+        "commit": commit(),
+        "compute": compute(out, state.experiments),
+        "failed": {state.experiments[number].folder: reason for number, reason in state.failed.items()},
+        "lost workers": sum(state.lost.values()),
+        "runs": [experiment.folder for experiment in state.experiments],
+    }
+    write_json(Path(out) / FILE, facts)
+    return facts
+
+
+def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any]:
+    """FLOPs (`full`) that the finished runs were charged, and what was executed when shared trainings count once.
+
+    Each run pays for its whole route. A training that runs have in common was executed once, in a folder of its own
+    whose checkpoint holds what it cost.
+    """
+    found = [_record(Path(out) / experiment.folder) for experiment in experiments]
+    ledgers = [record.costs for record in found if record is not None]
+    folders = list((Path(out) / SHARED).glob("*-*"))
+    trainings = {folder.name.rpartition("-")[0] for folder in folders}
+    own = sum(charge.flops for ledger in ledgers for phase, charge in ledger if not _is_part_of(phase, trainings))
+    executed = own + sum(_cost_of_shared(folder) for folder in folders)
+    charged = sum(ledger.total.flops for ledger in ledgers)
+    share = executed / charged if charged else None
+    return {"charged_flops": charged, "executed_flops": executed, "share": share, "runs": len(ledgers)}
+
+
+def _cost_of_shared(folder: Path) -> int:
+    """What the training in a shared folder has cost, by its newest checkpoint."""
+    newest = max(folder.glob("*.json"), default=None)
+    if newest is None:
+        return 0
+    ledger = Ledger.from_dict(json.loads(newest.read_text(encoding="utf-8"))["state"]["ledger"])
+    training = folder.name.rpartition("-")[0]
+    return sum(charge.flops for phase, charge in ledger if _is_part_of(phase, {training}))
+
+
+def _is_part_of(phase: str, trainings: set[str]) -> bool:
+    """Whether `phase` is charged inside one of these trainings: its steps, its validation, the detector's looks."""
+    return phase.partition(":")[0] in trainings or (phase == "detect" and "train" in trainings)

@@ -1,0 +1,244 @@
+"""A sweep is a grid of experiments, done whole whatever happens to the processes that do it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from disturb import outcomes, sweep
+from splinecut.errors import InputError
+from splinecut.experiments import grid, spec
+from splinecut.experiments.spec import Experiment
+from splinecut.experiments.sweep import State, _Queue, compute, first_training, run, write_account
+from splinecut.experiments.workers import Ending, Job, Workers
+
+BASE: dict[str, Any] = {
+    "name": "small",
+    "model": {"name": "convnet", "preset": "digits", "width": 0.25},
+    "data": "digits",
+    "training": {"epochs": 2, "batch_size": 128},
+    "probe": 64,
+}
+EARLY = {"name": "spline", "form": "paper", "label": "EB", "detector": "early-bird-spline", "retrain": "remaining"}
+
+
+def expanded(**axes: Any) -> list[Experiment]:
+    return grid.expand(grid.from_dict({**BASE, "sweep": axes}))
+
+
+def test_a_sweep_is_the_product_of_seeds_methods_and_budgets_and_the_whole_network() -> None:
+    runs = expanded(seeds=3, keeps=[0.7, 0.3], methods=["l2", {"name": "spline", "form": "paper"}])
+    assert len(runs) == 3 * (1 + 2 * 2)
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert len({run.digest for run in runs}) == len(runs)
+    dense = [run for run in runs if run.method is None]
+    assert [(run.name, run.seed, run.detector) for run in dense] == [("dense", seed, None) for seed in range(3)]
+
+
+def test_keys_of_an_experiment_in_a_methods_table_go_to_the_experiment() -> None:
+    (_, run) = expanded(seeds=[7], methods=[EARLY])
+    assert run.name == "EB" and run.seed == 7
+    assert run.detector is not None and run.detector.name == "early-bird-spline"
+    assert run.retrain.length == "remaining"
+    assert run.method is not None and run.method.options == {"form": "paper"}
+
+
+def test_a_method_may_have_budgets_of_its_own() -> None:
+    runs = expanded(seeds=1, keeps=[0.9], methods=["l2", {"name": "random", "keeps": [0.2, 0.1]}])
+    assert [(run.name, run.budget.keep) for run in runs[1:]] == [("l2", 0.9), ("random", 0.2), ("random", 0.1)]
+
+
+def test_over_takes_every_combination_and_names_what_is_no_column() -> None:
+    over = {
+        "data": ["digits", "mnist"],
+        "training.optimizer": [{"name": "sgd"}, {"name": "adam", "lr": 1e-3}],
+    }
+    runs = expanded(seeds=1, methods=["l2"], over=over)
+    assert len(runs) == 2 * 2 * 2
+    found = {(run.data.name, run.training.optimizer.lr, run.name) for run in runs if run.method}
+    assert found == {
+        (data, lr, f"l2 [{name}]") for data in ("digits", "mnist") for lr, name in ((0.1, "sgd"), (1e-3, "adam"))
+    }
+
+
+def test_runs_that_are_the_same_are_one() -> None:
+    assert len(expanded(seeds=1, methods=["l2", {"name": "l2", "label": "again"}])) == 2
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"methods": ["splin"]}, "unknown method 'splin'; did you mean 'spline'?"),
+        ({"methods": [{"name": "spline", "fomr": "paper"}]}, "unknown option of spline 'fomr'; did you mean 'form'?"),
+        ({"methods": [{"form": "paper"}]}, "needs a name"),
+        ({"method": ["l2"]}, "unknown key 'sweep.method'; did you mean 'sweep.methods'?"),
+        ({"keeps": [1.5]}, "sweep.keeps.0 should be less than or equal to 1, got 1.5"),
+        ({"over": {"trainin.epochs": [1]}}, "unknown key 'trainin'; did you mean 'training'?"),
+    ],
+)
+def test_a_bad_sweep_is_one_line_that_names_the_key(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        expanded(**axes)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_one_experiment_and_a_sweep_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    one, several = tmp_path / "one.toml", tmp_path / "several.toml"
+    one.write_text('model = "mlp"\ndata = "x-shape"\n')
+    several.write_text(one.read_text() + "[sweep]\nseeds = 2\n")
+    with pytest.raises(InputError, match=r"several.toml is a sweep .* use `splinecut sweep"):
+        spec.load(several)
+    with pytest.raises(InputError, match=r"one.toml has no \[sweep\] table; use `splinecut run"):
+        grid.load(one)
+    assert len(grid.expand(grid.load(several, ["sweep.seeds=[1, 2, 3]"]))) == 3
+
+
+@pytest.mark.parametrize("recipe", spec.recipes())
+def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
+    tables = spec.read(recipe)
+    assert tables.get("description")
+    runs = grid.expand(grid.load(recipe)) if "sweep" in tables else [spec.load(recipe)]
+    assert runs
+
+
+def test_runs_share_a_first_training_unless_something_decides_it_otherwise() -> None:
+    runs = expanded(seeds=2, keeps=[0.5, 0.2], methods=["l2", "random", EARLY])
+    names = [first_training(run) for run in runs]
+    assert len(set(names)) == 2 * 2  # by seed: the plain training, and the one that the early bird ends
+    plain = {first_training(run) for run in runs if run.detector is None and run.seed == 0}
+    assert len(plain) == 1
+
+
+def test_a_run_is_held_back_while_another_does_the_training_both_need() -> None:
+    queue = _Queue(["a", "a", "b", None])
+    queue.pending = [0, 1, 2, 3]
+    assert queue.next(set()) == 0
+    assert queue.next({0}) == 2
+    assert queue.next({0, 2}) == 3
+    assert queue.next({0, 2, 3}) == 1  # nothing else is left: it waits for the training itself
+    queue.pending = [1, 2]
+    queue.finished(0)
+    assert queue.next({2}) == 1
+
+
+class Scripted:
+    """A pool that ends each job as told, once for every word: done, lost or a reason."""
+
+    slots = 1
+
+    def __init__(self, script: dict[str, list[str]]) -> None:
+        self.script, self.started, self.is_closed = script, [], False
+
+    def start(self, number: int, job: Job) -> None:
+        self.started.append(job.experiment.name)
+        self.number = number
+
+    def wait(self, seconds: float) -> list[Ending]:
+        word = self.script.get(self.started[-1], ["done"])
+        how = word.pop(0) if len(word) > 1 else word[0]
+        return [Ending(self.number, None if how == "done" else how, is_lost=how == "lost")]
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_lost_run_is_taken_up_again_and_a_failed_one_stops_no_other(tmp_path: Path) -> None:
+    runs = expanded(seeds=1, methods=["l2", "random", "spline"])
+    pool = Scripted({"l2": ["lost", "lost", "done"], "random": ["the loss is nan"], "spline": ["lost"]})
+    state = run(runs, tmp_path, pool, retries=2)
+    assert pool.started == ["dense", *["l2"] * 3, "random", *["spline"] * 3]
+    assert state.failed == {2: "the loss is nan", 3: "lost"}
+    assert state.done == [0, 1] and pool.is_closed
+    assert state.lost == {1: 2, 3: 3}
+
+
+def test_time_left_is_unknown_before_the_first_run_has_ended() -> None:
+    state = State(expanded(seeds=2, methods=["l2"]))
+    assert state.seconds_left is None
+    state.done.append(0)
+    state.begun -= 10
+    assert state.seconds_left == pytest.approx(30, rel=0.01)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve runs: two seeds of the whole network and of five pruned ones."""
+    path = tmp_path_factory.mktemp("recipe") / "twelve.toml"
+    path.write_text(
+        """
+description = "twelve tiny runs"
+model = { name = "convnet", preset = "digits", width = 0.25 }
+data = "digits"
+training = { epochs = 2, batch_size = 128 }
+probe = 64
+sweep = { seeds = 2, keeps = [0.5, 0.25], methods = ["l2", "random", { name = "spline", keeps = [0.5] }] }
+"""
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    process, _, said = sweep(recipe, out)
+    assert process.returncode == 0, said
+    assert "12 runs done, 0 were finished before, 0 failed" in said
+    return out
+
+
+class EveryThird:
+    """Due when three more runs have finished than at the last kill; the first time when one has."""
+
+    def __init__(self) -> None:
+        self.next = 1
+
+    def __call__(self, seconds: float, runs: int) -> bool:
+        if runs < self.next:
+            return False
+        self.next = runs + 3
+        return True
+
+
+@pytest.mark.parametrize("options", [(), ("--ray", "local")], ids=["workers", "ray"])
+def test_a_sweep_whose_workers_are_killed_ends_as_if_they_had_not_been(
+    options: tuple[str, ...], recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    if options:
+        pytest.importorskip("ray")
+    process, kills, said = sweep(recipe, tmp_path, *options, is_due=EveryThird())
+    assert process.returncode == 0, said
+    assert kills >= 3
+    assert len(outcomes(tmp_path)) == 12
+    assert outcomes(tmp_path) == outcomes(undisturbed)
+
+
+def test_a_second_sweep_finds_everything_done(recipe: Path, undisturbed: Path) -> None:
+    pool = Scripted({})
+    state = run(grid.expand(grid.load(recipe)), undisturbed, pool)
+    assert state.skipped == 12 and not state.done and not pool.started
+
+
+def test_shared_trainings_are_charged_to_each_run_and_executed_once(recipe: Path, undisturbed: Path) -> None:
+    runs = grid.expand(grid.load(recipe))
+    account = json.loads((undisturbed / "sweep.json").read_text())["compute"]
+    assert account == compute(undisturbed, runs)
+    ledgers = [json.loads((undisturbed / run.folder / "record.json").read_text())["ledger"] for run in runs]
+    everything = sum(charge["flops"] for ledger in ledgers for charge in ledger.values())
+    dense = [sum(ledger[phase]["flops"] for phase in ("train", "train: validate")) for ledger in ledgers]
+    assert len(list((undisturbed / "shared").glob("train-*"))) == 2
+    assert account["charged_flops"] == everything
+    # Two seeds, six runs each: five of the six did not train the whole network again.
+    assert account["executed_flops"] == everything - 5 * dense[0] - 5 * dense[6]
+
+
+def test_a_failed_run_is_noted_with_its_reason_and_the_rest_is_done(tmp_path: Path) -> None:
+    diverging = {"name": "l2", "label": "too fast", "training": {"optimizer": {"lr": 1e30}}}
+    tables = {"model": "mlp", "data": "x-shape", "training": {"epochs": 1}}
+    runs = grid.expand(grid.from_dict({**tables, "sweep": {"seeds": 1, "methods": [diverging, "random"]}}))
+    state = run(runs, tmp_path, Workers(1))
+    assert [runs[number].name for number in state.done] == ["dense", "random"]
+    assert state.failed[1].startswith("the loss of 'train' is")
+    assert write_account("r", state, tmp_path)["failed"] == {runs[1].folder: state.failed[1]}
