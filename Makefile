@@ -1,10 +1,11 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up, then lints, type-checks and runs all tests
+# make stress sets everything up, then kills workers of a sweep of 200 runs every 15 seconds, ours and Ray's
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test stress lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.ready
@@ -13,6 +14,9 @@ demo: $(VENV)/.ready
 # One thread a process: small tensors gain nothing from more, and two workers share the cores.
 test: $(VENV)/.ready-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+stress: $(VENV)/.ready-dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
