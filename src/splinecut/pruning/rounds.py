@@ -12,10 +12,15 @@ from splinecut.training.plan import Plan
 
 
 def geometric(budget: Budget, n_rounds: int) -> Sequence[Round]:
-    """Rounds that each keep the same share of what the one before left: keep^(i / n), the last one exactly `keep`."""
+    """Rounds that each keep the same share of what the one before left: keep^(i / n), the last one exactly `keep`.
+
+    Before the last round every group keeps a unit, whatever the floor: there is no training a network that is cut
+    in two.
+    """
     if n_rounds < 1:
         raise InputError(f"n_rounds must be at least 1, got {n_rounds}; 1 cuts once")
-    before = [replace(budget, keep=budget.keep ** (number / n_rounds)) for number in range(1, n_rounds)]
+    shares = [budget.keep ** (number / n_rounds) for number in range(1, n_rounds)]
+    before = [replace(budget, keep=share, floor=max(1, budget.floor)) for share in shares]
     return tuple(Round(each) for each in (*before, budget))
 
 
