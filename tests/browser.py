@@ -130,8 +130,10 @@ class Browser:
         )
 
     def prefer(self, dark: bool) -> None:
-        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
+        """Light or dark; always without animations, so that things stay where they were found."""
+        colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        motion = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[colours, motion])
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; promises are awaited."""
@@ -146,7 +148,7 @@ class Browser:
     def until(self, condition: str, seconds: float = 20) -> None:
         """Waits until an expression is true."""
         limit = time.monotonic() + seconds
-        while not self.run(condition):
+        while not self.run(f"!!({condition})"):  # only the answer is sent, however large the value
             if time.monotonic() > limit:
                 raise BrowserError(f"still not true after {seconds} s: {condition}")
             time.sleep(0.01)

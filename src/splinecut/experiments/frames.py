@@ -105,7 +105,8 @@ class Redundancy:
 class Frames:
     """A network's partitions at chosen moments, on one slice, with the data that lie in it.
 
-    points: (n, 2) in (u, v), labels: their classes.  about: what the slice and the cuts are, in plain words.
+    points: (n, 2) in (u, v), labels: their classes.
+    about: in plain words, what the "slice" is and how the "cuts" were made.
     """
 
     name: str

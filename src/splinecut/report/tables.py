@@ -17,7 +17,10 @@ Cell = tuple[str, float | None]
 
 def table(name: str, caption: str, columns: Sequence[str], rows: Iterable[Sequence[Cell | str]]) -> str:
     """A table with a caption; every text is escaped here."""
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
+    rows = list(rows)
+    is_number = [bool(rows) and not isinstance(rows[0][i], str) for i in range(len(columns))]
+    marks = ['<th scope="col" class="number">' if numeric else '<th scope="col">' for numeric in is_number]
+    head = "".join(f"{mark}{escape(column)}</th>" for mark, column in zip(marks, columns, strict=True))
     body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'

@@ -119,9 +119,9 @@ function drawMark(picture, x, y, mark, i, marks, names, shown) {
     onclick: () => openRun(group.runs[0]),
     onkeydown: (event) => {
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (event.key === "Enter") openRun(group.runs[0]);
-      if (!step) return;
-      event.preventDefault();
+      if (!step && event.key !== "Enter") return;
+      event.preventDefault(); // the rest of the key stroke would act on whatever has the focus by then
+      if (!step) return openRun(group.runs[0]);
       shown.focus = (i + step + marks.length) % marks.length;
       const all = picture.querySelectorAll(".mark");
       all[i].setAttribute("tabindex", -1);

@@ -90,8 +90,9 @@ class Viewer {
   /** A slider over some frames, with a button that plays them; hidden when there is nothing to slide. */
   slider(label, frames, text) {
     const input = el("input", { type: "range", min: 0, max: Math.max(0, frames.length - 1), step: 1, value: 0, oninput: () => {
+      const frame = frames[Number(input.value)]; // before `stop` puts the slider back to what is shown
       this.stop();
-      this.show(frames[Number(input.value)]);
+      this.show(frame);
     } });
     const output = el("output");
     const button = el("button", { type: "button", "aria-label": `Play ${label.toLowerCase()}`, onclick: () => (this.playing === frames ? this.stop() : this.play(frames)) }, "▶");
@@ -151,7 +152,7 @@ class Viewer {
     const { film } = this, { stage, step, keep, regions, facts } = film.frames[frame];
     const when = stage === "prune" ? `${percent(keep, 0)} of the units kept` : `training step ${step}`;
     const extra = Object.entries(facts).map(([name, value]) => `${name} ${name.includes("accuracy") ? percent(value) : plain(value)}`);
-    return [when, `${regions.toLocaleString("en")} regions`, ...extra, ...Object.values(film.about)].join(" · ");
+    return [when, `${regions.toLocaleString("en")} regions`, ...extra, film.about.slice, stage === "prune" ? film.about.cuts : null].filter(Boolean).join(" · ");
   }
 
   /** Choosing a unit without a mouse: by layer and number. */

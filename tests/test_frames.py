@@ -1,0 +1,119 @@
+"""Stored frames: what is written is read back, and units keep their names through a cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import splinecut as sc
+from report_samples import network, small_film
+from splinecut.errors import InputError
+from splinecut.experiments import filming, frames
+from splinecut.geometry.cuts import corrected_distance, cuts
+from splinecut.networks import models
+from splinecut.training import data
+from splinecut.training.loop import train
+from splinecut.training.plan import Plan
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    film = small_film()
+    again = frames.load(film.save(tmp_path / "frames.npz"))
+    assert (again.name, again.layers, again.class_names, again.about) == (
+        film.name,
+        film.layers,
+        film.class_names,
+        film.about,
+    )
+    for a, b in zip(film, again, strict=True):
+        assert a.about() == b.about()
+        for name, array in a.arrays().items():
+            np.testing.assert_array_equal(array, b.arrays()[name])
+    for one, other in zip(film.redundancy, again.redundancy, strict=True):
+        np.testing.assert_array_equal(one.order, other.order)
+        for form in one.distances:
+            np.testing.assert_array_equal(one.distances[form], other.distances[form])
+
+
+def test_a_file_that_holds_no_frames_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"nothing")
+    np.savez(tmp_path / "b.npz", x=np.zeros(3))
+    for name in ("a.npz", "b.npz", "c.npz"):
+        with pytest.raises(InputError, match="does not hold stored frames"):
+            frames.load(tmp_path / name)
+    partition = sc.subdivide(network(4), sc.Slice.square(1.0))
+    with pytest.raises(InputError, match="does not hold stored frames"):
+        frames.load(partition.save(tmp_path / "partition.npz"))
+
+
+def test_a_frame_holds_the_partition() -> None:
+    partition = sc.subdivide(network(16, 8), sc.Slice.square(2.0))
+    frame = filming.frame_of(partition)
+    assert len(frame) == len(partition)
+    np.testing.assert_array_equal(np.cumsum(frame.corners), partition.offsets[1:])
+    np.testing.assert_allclose(frame.affine, partition.affine, rtol=1e-6)
+    np.testing.assert_array_equal(frame.boundary, partition.boundary().ends)
+
+
+def test_units_of_a_cut_network_are_traced_back_to_the_whole_one() -> None:
+    """Without refit a kept unit of the first layer has the very weights of its origin."""
+    model, region = network(16, 8), sc.Slice.square(2.0)
+    probe = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)) * 4 - 2
+    (frame,) = filming.pruned_frames(model, region, probe, [0.5], refit=None)
+    ticket = sc.draw(model, probe, keep=0.5)
+    smaller = sc.cut(model, ticket)
+    assert frame.keep == ticket.achieved.density
+    assert torch.equal(smaller[0].weight, model[0].weight[torch.from_numpy(frame.origin[0]).long()])
+    assert torch.equal(smaller[2].bias, model[2].bias[torch.from_numpy(frame.origin[1]).long()])
+
+
+def test_channels_of_a_convolution_are_traced_back_through_batch_norm() -> None:
+    model = models.build("convnet", preset="digits", classes=10, input_shape=(1, 8, 8), seed=0).eval()
+    images = torch.rand(32, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    region = sc.Slice.through(*images[:3])
+    (frame,) = filming.pruned_frames(model, region, images, [0.5], refit=None)
+    ticket = sc.draw(model, images, keep=0.5)
+    kept = [np.flatnonzero(keep) for keep in ticket.keep.values()]
+    assert [units.tolist() for units in frame.origin] == [units.tolist() for units in kept]
+
+
+def test_redundancy_is_the_distance_between_cuts_and_its_order_a_permutation() -> None:
+    model = network(16, 8)
+    groups = sc.groups(model, torch.zeros(1, 2))
+    first, second = filming.redundancies(model, sc.Slice.square(1.0), groups)
+    drawn = cuts(model[0].weight, model[0].bias)
+    np.testing.assert_allclose(first.distances["corrected"], corrected_distance(drawn, drawn), atol=1e-6)
+    assert sorted(first.order) == list(range(16)) and sorted(second.order) == list(range(8))
+
+
+def test_clusters_stand_together() -> None:
+    near = np.array([0, 1, 0, 1, 0, 1])  # two clusters, interleaved
+    distance = np.where(near[:, None] == near, 0.01, 1.0)
+    order = filming._clustered(distance)
+    assert len(set(near[order[:3]])) == len(set(near[order[3:]])) == 1
+
+
+def test_dead_units_do_not_break_the_order() -> None:
+    distance = np.full((4, 4), np.inf)
+    assert sorted(filming._clustered(distance)) == [0, 1, 2, 3]
+
+
+def test_a_film_keeps_chosen_steps_and_survives_a_restart() -> None:
+    dataset = data.load("x-shape")
+    model = models.build("mlp", classes=2, hidden=(6,), seed=0)
+    hook = filming.Film(sc.Slice.square(5.0), {3, 7}, lambda _: {"fact": 1.0})
+    history = train(model, dataset, Plan(epochs=1, batch_size=128), hooks=(hook,))
+    assert [frame.step for frame in hook.frames] == [0, 3, 7, history[-1]["step"]]
+    assert hook.frames[-1].facts == {"fact": 1.0} and model.training is not None
+    other = filming.Film(sc.Slice.square(5.0), {3, 7})
+    other.restore(hook.state())
+    for a, b in zip(hook.frames, other.frames, strict=True):
+        assert a.about() == b.about()
+        assert all(
+            np.array_equal(x, b.arrays()[name]) and x.dtype == b.arrays()[name].dtype for name, x in a.arrays().items()
+        )
+    now = filming.frame_of(sc.subdivide(model.eval(), sc.Slice.square(5.0)))
+    np.testing.assert_array_equal(now.vertices, hook.frames[-1].vertices)

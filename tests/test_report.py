@@ -1,0 +1,161 @@
+"""The report as a file: what is in it, what is escaped, what it costs; no browser needed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from report_samples import HOSTILE, STEPS, many_records, record, small_film
+from splinecut import cli
+from splinecut.pruning import detect
+from splinecut.report import assembly, facts
+from splinecut.report.embedding import pack
+from splinecut.report.thinning import thinned
+
+
+def test_importing_the_report_does_not_import_torch() -> None:
+    code = "import sys, splinecut.report.assembly, splinecut.experiments.frames; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+
+
+def test_packed_arrays_are_found_where_their_entries_say() -> None:
+    arrays = {"a": np.arange(3, dtype=np.uint8), "b": np.linspace(0, 1, 5), "c": np.arange(4, dtype=np.int16)[::2]}
+    blob = pack(arrays)
+    data = zlib.decompress(base64.b64decode(blob.text), wbits=-zlib.MAX_WBITS)
+    for name, kind, start, n in blob.entries:
+        assert start % 8 == 0
+        np.testing.assert_array_equal(np.frombuffer(data, kind, n, start), arrays[name])
+
+
+def test_intervals_are_students() -> None:
+    values = [0.9, 0.92, 0.97]
+    found = facts.Estimate.of(values)
+    assert found is not None and found.half is not None
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found.mean - found.half == pytest.approx(low) and found.mean + found.half == pytest.approx(high)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert facts.Estimate.of([0.5]) == facts.Estimate(0.5, None, 1)
+    assert facts.Estimate.of([]) is None
+
+
+def test_runs_that_differ_in_seed_only_are_one_row() -> None:
+    records = [
+        record("a", 0, accuracy=0.8),
+        record("b", 1, accuracy=0.9),
+        record("c", 0, keep=0.25),
+        record(method=None),
+    ]
+    groups = facts.grouped(records)
+    assert [(g["series"], g["keep"], len(g["runs"])) for g in groups] == [
+        ("dense", 1.0, 1),
+        ("early bird, spline", 0.5, 2),
+        ("early bird, spline", 0.25, 1),
+    ]
+    assert groups[1]["test"]["last"][0] == pytest.approx(0.85)
+    assert groups[1]["full_flops"][0] == 3 * 10**10 + 5 * 10**9 and groups[1]["paper_flops"][0] == 3 * 10**10
+
+
+def test_the_rules_are_those_of_the_detector() -> None:
+    assert {name: (rule.threshold, rule.window) for name, rule in detect.RULES.items()} == facts.RULES
+
+
+def test_a_bird_is_told_with_its_own_rule_and_distances() -> None:
+    bird = facts.bird(record())
+    assert bird is not None
+    assert (bird["threshold"], bird["window"], bird["drawn"]) == (0.15, 2, 5)
+    assert bird["distances"] == list(STEPS.values())
+    assert facts.bird(record(early=False)) is None and facts.bird(record(method=None)) is None
+
+
+def test_hostile_text_stays_text() -> None:
+    hostile = replace(record(HOSTILE), versions={HOSTILE: HOSTILE}, device=HOSTILE)
+    film = replace(small_film(), name=HOSTILE, class_names=(HOSTILE, HOSTILE), about={"slice": HOSTILE})
+    page = assembly.page([hostile], [film], HOSTILE, [HOSTILE])
+    assert "<img" not in page and "<script>alert" not in page
+    assert page.count("<script>") == len(assembly.SCRIPTS)
+    assert page.count("</script>") == len(assembly.SCRIPTS) + page.count('<script type="')
+
+
+def test_the_policy_allows_only_what_is_in_the_page() -> None:
+    page = assembly.page([record()], [], "x")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; ") and "unsafe" not in policy[1] and "http" not in policy[1]
+    for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL):
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
+    assert not re.search(r"(src|href)=\"(?!#|data:,)", page)
+
+
+def test_every_number_stands_in_the_page_without_scripts() -> None:
+    page = assembly.page(many_records(20), [small_film()], "x")
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert text.count('class="run"') == 20 and "splinecut run" in text
+    assert 'id="table-comparison"' in text and 'id="table-runs"' in text
+    assert "0.300 0.250 0.120 0.080" in text  # the mean distances of the early bird
+    for frame in small_film():
+        assert f'data-value="{len(frame)}">{len(frame):,}</td>' in text
+
+
+def test_each_view_has_one_sentence_that_says_what_to_look_for() -> None:
+    page = (assembly.PAGE / "index.html").read_text()
+    assert page.count('<p class="look">Look ') == page.count("<section") == 6
+
+
+def test_a_recipe_in_the_page_runs_again_as_the_same_experiment(tmp_path: Path) -> None:
+    import html
+
+    from splinecut.experiments import spec
+
+    one = record("a & b", 3)
+    recipe = re.search(r'<pre class="recipe">(.*?)</pre>', assembly.page([one], [], "x"), re.DOTALL)
+    assert recipe is not None
+    (tmp_path / "again.toml").write_text(html.unescape(recipe[1]))
+    assert spec.load(tmp_path / "again.toml").digest == one.digest
+
+
+def test_a_page_that_would_be_too_large_shows_fewer_partitions_and_says_so() -> None:
+    film = small_film()
+    sizes = dict.fromkeys(film, 10)
+    assert thinned([film], sizes, 1000) == ([film], [])
+    (fewer,), notes = thinned([film], sizes, 100)
+    assert [f.step for f in fewer if f.stage == "train"] == [0, 20, 40, 60, 80, 100, 110]
+    assert [f.keep for f in fewer if f.stage == "prune"] == [film.frames[-3].keep, film.frames[-1].keep]
+    assert notes == ["9 of 15 stored partitions are shown, so that the page stays small enough to open."]
+
+
+def test_the_command_writes_the_page_and_names_what_it_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record("good").save(tmp_path / "runs" / "good")
+    (tmp_path / "runs" / "bad").mkdir()
+    (tmp_path / "runs" / "bad" / "record.json").write_text("{")
+    small_film().save(tmp_path / "runs" / "good" / "frames.npz")
+    monkeypatch.setattr(sys, "argv", ["splinecut", "report", str(tmp_path / "runs"), "-o", str(tmp_path / "r.html")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert end.value.code == 0 and "1 runs, 15 stored partitions" in said and "not a readable record" in said
+    assert "not a readable record" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(("place", "message"), [("nowhere", "there is no"), (".", "no run and no stored partition")])
+def test_nothing_to_report_is_one_line(
+    tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["splinecut", "report", str(tmp_path / place), "-o", str(tmp_path / "r.html")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2 and message in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
