@@ -12,7 +12,7 @@ from disturb import outcomes, sweep
 from splinecut.errors import InputError
 from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.sweep import State, _Queue, compute, first_training, run, write_account
+from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
 from splinecut.experiments.workers import Ending, Job, Workers
 
 BASE: dict[str, Any] = {
@@ -105,21 +105,28 @@ def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
 
 
 def test_runs_share_a_first_training_unless_something_decides_it_otherwise() -> None:
-    runs = expanded(seeds=2, keeps=[0.5, 0.2], methods=["l2", "random", EARLY])
-    names = [first_training(run) for run in runs]
-    assert len(set(names)) == 2 * 2  # by seed: the plain training, and the one that the early bird ends
-    plain = {first_training(run) for run in runs if run.detector is None and run.seed == 0}
-    assert len(plain) == 1
+    runs = expanded(seeds=2, keeps=[0.5, 0.2], methods=["l2", "random", EARLY, "snip"])
+    names = [shared_stages(run) for run in runs]
+    assert len(frozenset().union(*names)) == 2 * 2  # by seed: the plain training, and the one the early bird ends
+    assert len({shared_stages(run) for run in runs if run.detector is None and run.seed == 0}) == 2
+    assert not shared_stages(runs[-1])  # at initialisation there is nothing to share
 
 
-def test_a_run_is_held_back_while_another_does_the_training_both_need() -> None:
-    queue = _Queue(["a", "a", "b", None])
-    queue.pending = [0, 1, 2, 3]
+def test_budgets_share_a_search() -> None:
+    runs = expanded(seeds=1, keeps=[0.5, 0.2], methods=["legr", "l2"])
+    dense, legr, other, *l2 = (shared_stages(run) for run in runs)
+    assert legr == other and len(legr) == 2
+    assert {dense, *l2} == {dense} and dense < legr
+
+
+def test_a_run_is_held_back_while_another_does_a_stage_that_both_need() -> None:
+    queue = _Queue([frozenset("a"), frozenset("a"), frozenset("bc"), frozenset("c"), frozenset()])
+    queue.pending = [0, 1, 2, 3, 4]
     assert queue.next(set()) == 0
     assert queue.next({0}) == 2
-    assert queue.next({0, 2}) == 3
-    assert queue.next({0, 2, 3}) == 1  # nothing else is left: it waits for the training itself
-    queue.pending = [1, 2]
+    assert queue.next({0, 2}) == 4
+    assert queue.next({0, 2, 4}) == 1  # nothing else is left: it waits for the training itself
+    queue.pending = [1, 3]
     queue.finished(0)
     assert queue.next({2}) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from splinecut.experiments.records import Record, RecordUnreadable
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.workers import SHARED, Ending, Job, Pool
 from splinecut.files import write_json
-from splinecut.training.ledger import Ledger
+from splinecut.training.ledger import Charge, Ledger
 
 FILE = "sweep.json"
 RETRIES = 5  # times that a run whose worker died is given to another one
@@ -67,7 +68,7 @@ def run(
     """
     out, data = Path(out), Path(data_dir) if data_dir else None
     state = State(experiments)
-    queue = _Queue([first_training(experiment) for experiment in experiments])
+    queue = _Queue([shared_stages(experiment) for experiment in experiments])
     for number, experiment in enumerate(experiments):
         if _record(out / experiment.folder) is not None:
             state.skipped += 1
@@ -115,39 +116,42 @@ def _note(state: State, queue: _Queue, ending: Ending, retries: int) -> None:
 
 
 class _Queue:
-    """Runs that wait. A run is held back while another one is busy with the training that both have in common."""
+    """Runs that wait. A run is held back while another one is busy with a stage that both have in common."""
 
-    def __init__(self, trainings: Sequence[str | None]) -> None:
-        self.trainings = trainings
-        self.ready: set[str | None] = {None}
+    def __init__(self, stages: Sequence[frozenset[str]]) -> None:
+        self.stages = stages
+        self.ready: set[str] = set()
         self.pending: list[int] = []
 
     def finished(self, number: int) -> None:
-        self.ready.add(self.trainings[number])
+        self.ready |= self.stages[number]
 
     def next(self, running: set[int]) -> int:
         """Takes out the first run that need not wait for another; where all must, the first one."""
-        busy = {self.trainings[number] for number in running} - self.ready
-        free = (number for number in self.pending if self.trainings[number] not in busy)
+        busy = frozenset().union(*(self.stages[number] for number in running)) - self.ready
+        free = (number for number in self.pending if not self.stages[number] & busy)
         number = next(free, self.pending[0])
         self.pending.remove(number)
         return number
 
 
-def first_training(experiment: Experiment) -> str | None:
-    """A name that runs with the same first training have in common; None where it is not shared."""
+def shared_stages(experiment: Experiment) -> frozenset[str]:
+    """Names of the stages that a run may have in common with others: its first training, its search."""
     from splinecut.experiments.stages import chosen_method, recovery_of
+    from splinecut.pruning.method import Method
 
     common = experiment.model_dump(mode="json", include={"seed", "model", "data", "training", "detector"})
     if experiment.method is None:
-        # With a detector and nothing to prune the runner does not share; a sweep has no such run.
-        return json.dumps({**common, "method": {}, "rewind": 0}, sort_keys=True)
+        return frozenset([json.dumps([common, {}, 0], sort_keys=True)])
     method, budget = chosen_method(experiment)
-    if not method.trains_first:
-        return None
-    recovery = recovery_of(experiment, method)
-    rewind = recovery.step if recovery.weights == "rewind" else 0
-    return json.dumps({**common, "method": method.first_training(budget), "rewind": rewind}, sort_keys=True)
+    names = []
+    if method.trains_first:
+        recovery = recovery_of(experiment, method)
+        rewind = recovery.step if recovery.weights == "rewind" else 0
+        names.append(json.dumps([common, method.first_training(budget), rewind], sort_keys=True))
+    if type(method).search is not Method.search:
+        names.append(json.dumps([common, experiment.method.model_dump(mode="json")], sort_keys=True))
+    return frozenset(names)
 
 
 def write_account(name: str, state: State, out: str | Path) -> dict[str, Any]:
@@ -168,32 +172,49 @@ def write_account(name: str, state: State, out: str | Path) -> dict[str, Any]:
 
 
 def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any]:
-    """FLOPs (`full`) that the finished runs were charged, and what was executed when shared trainings count once.
+    """FLOPs (`full`) that the finished runs were charged, and what was executed when shared stages count once.
 
-    Each run pays for its whole route. A training that runs have in common was executed once, in a folder of its own
-    whose checkpoint holds what it cost.
+    Each run pays for its whole route. A stage that runs have in common was executed once, in a folder of its own
+    that also holds what it cost.
     """
     found = [_record(Path(out) / experiment.folder) for experiment in experiments]
     ledgers = [record.costs for record in found if record is not None]
-    folders = list((Path(out) / SHARED).glob("*-*"))
-    trainings = {folder.name.rpartition("-")[0] for folder in folders}
-    own = sum(charge.flops for ledger in ledgers for phase, charge in ledger if not _is_part_of(phase, trainings))
-    executed = own + sum(_cost_of_shared(folder) for folder in folders)
+    books = [_book(folder) for folder in sorted((Path(out) / SHARED).glob("*-*"))]
+    stages = {_stage(phase) for book in books for phase, _ in book}
+    own = sum(charge.flops for ledger in ledgers for phase, charge in ledger if _stage(phase) not in stages)
+    executed = own + sum(book.total.flops for book in books)
     charged = sum(ledger.total.flops for ledger in ledgers)
     share = executed / charged if charged else None
     return {"charged_flops": charged, "executed_flops": executed, "share": share, "runs": len(ledgers)}
 
 
-def _cost_of_shared(folder: Path) -> int:
-    """What the training in a shared folder has cost, by its newest checkpoint."""
+def _book(folder: Path) -> Ledger:
+    """What was executed in a shared folder: by the newest checkpoint of a training, or by the answers of a search."""
+    answers = folder / "answers.json"
+    if answers.is_file():
+        costs = [Ledger.from_dict(known["cost"]) for known in _json(answers).values()]
+        return Ledger(_added(costs))
     newest = max(folder.glob("*.json"), default=None)
     if newest is None:
-        return 0
-    ledger = Ledger.from_dict(json.loads(newest.read_text(encoding="utf-8"))["state"]["ledger"])
+        return Ledger()
     training = folder.name.rpartition("-")[0]
-    return sum(charge.flops for phase, charge in ledger if _is_part_of(phase, {training}))
+    inside = {training, "detect"} if training == "train" else {training}
+    ledger = Ledger.from_dict(_json(newest)["state"]["ledger"])
+    return Ledger({phase: charge for phase, charge in ledger if _stage(phase) in inside})
 
 
-def _is_part_of(phase: str, trainings: set[str]) -> bool:
-    """Whether `phase` is charged inside one of these trainings: its steps, its validation, the detector's looks."""
-    return phase.partition(":")[0] in trainings or (phase == "detect" and "train" in trainings)
+def _added(ledgers: Sequence[Ledger]) -> dict[str, Charge]:
+    phases: dict[str, Charge] = {}
+    for phase, charge in itertools.chain.from_iterable(ledgers):
+        phases[phase] = phases.get(phase, Charge()) + charge
+    return phases
+
+
+def _stage(phase: str) -> str:
+    """`train: validate` belongs to `train`."""
+    return phase.partition(":")[0]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
