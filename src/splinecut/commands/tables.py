@@ -1,7 +1,9 @@
-"""`splinecut table`: records as tables on a terminal, and as a summary to commit."""
+"""`splinecut table`: records as tables with intervals, and as a summary to commit."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,23 +12,176 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from splinecut.commands.sheets import FORMATS, PLUS_MINUS, Sheet
+from splinecut.errors import unknown
+
 if TYPE_CHECKING:
     from splinecut.experiments.records import Record
+    from splinecut.experiments.summaries import Estimate, Row
 
 
 def table(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
+    format_: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex.")] = "text",
+    against: Annotated[
+        str | None, typer.Option(help="A row's name: adds differences to it, paired by seed, with intervals.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Comma-separated names, or `all`; a wrong name lists them. csv always has all.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Also write a summary of every run to this file.")] = None,
 ) -> None:
-    """Print the records of finished runs side by side."""
+    """Print finished runs side by side: mean and 95 % interval over seeds, and the paper's numbers where there are."""
     from splinecut.experiments.records import find, summary
+    from splinecut.experiments.summaries import rows
     from splinecut.files import write_json
 
+    if format_ not in FORMATS:
+        raise unknown("format", format_, FORMATS)
     records, skipped = find(runs)
-    show_records(records, skipped)
+    found = rows(records)
+    made = raw_sheet(found, against) if format_ == "csv" else sheet(found, against, _chosen(columns, found))
+    if format_ == "text" and sys.stdout.isatty():
+        Console().print(_rich(made))
+    else:
+        print(FORMATS[format_](made), end="")
+    for line in skipped:
+        print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
         today = datetime.now(UTC).date().isoformat()
         write_json(json, {"date": today, "runs": [summary(record) for record in records]})
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _count(value: float) -> str:
+    return f"{value:.4g}" if value >= 1e7 else f"{value:,.0f}"
+
+
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {  # number -> heading, how it is written
+    "kept": ("kept %", _percent),
+    "parameters": ("parameters", _count),
+    "forward_flops": ("FLOPs", _count),
+    "paper_flops": ("training FLOPs, paper", "{:.3g}".format),
+    "full_flops": ("training FLOPs, full", "{:.3g}".format),
+    "cut_top1": ("after cut", _percent),
+    "best_top1": ("best by validation", _percent),
+    "last_top1": ("last", _percent),
+    "cut_top5": ("top-5 after cut", _percent),
+    "best_top5": ("top-5 best", _percent),
+    "last_top5": ("top-5 last", _percent),
+    "cut_loss": ("loss after cut", "{:.4g}".format),
+    "best_loss": ("loss best", "{:.4g}".format),
+    "last_loss": ("loss last", "{:.4g}".format),
+    "drawn_epoch": ("drawn", "{:.3g}".format),
+    "latency_1": ("ms, batch 1", lambda seconds: f"{1000 * seconds:.3g}"),
+    "latency_128": ("ms, batch 128", lambda seconds: f"{1000 * seconds:.3g}"),
+    "seconds": ("seconds", "{:.3g}".format),
+    "joules": ("joules", "{:.3g}".format),
+    "tx2_joules": ("joules, TX2 estimate", "{:.3g}".format),
+}
+USUAL = ("kept", "parameters", "forward_flops", "paper_flops", "full_flops", "cut_top1", "best_top1", "last_top1")
+EXACT = ("parameters", "forward_flops", "paper_flops", "full_flops")  # no interval: seeds differ little or not at all
+WORDS = ("task", "method", "keep", "seeds")
+
+
+def _chosen(columns: str | None, table: Sequence[Row]) -> tuple[str, ...]:
+    if columns is None:
+        kind = _measure_of(table)
+        return tuple(name.replace("top1", kind) for name in USUAL)
+    names = tuple(COLUMNS) if columns == "all" else tuple(name.strip() for name in columns.split(","))
+    for name in names:
+        if name not in COLUMNS:
+            raise unknown("column", name, COLUMNS)
+    return names
+
+
+def _measure_of(table: Sequence[Row]) -> str:
+    """What is compared: accuracy, or the loss where no run has an accuracy."""
+    return "top1" if not table or any(row.estimate("last_top1") for row in table) else "loss"
+
+
+def _rich(made: Sheet) -> Table:
+    """The same for a terminal, which folds cells to its width."""
+    table = Table(caption=made.caption)
+    for number, heading in enumerate(made.headings):
+        table.add_column(heading, justify="left" if number < made.n_words else "right", overflow="fold")
+    for row in made.rows:
+        table.add_row(*row)
+    return table
+
+
+def sheet(table: Sequence[Row], against: str | None = None, columns: Sequence[str] = USUAL) -> Sheet:
+    """Rows as a person reads them; accuracies in per cent, the paper's beside ours where one of these rows has any."""
+    has_published = any(row.published for row in table)
+    headings = [*WORDS, *(COLUMNS[name][0] for name in columns)]
+    headings += [f"last - {against}"] * bool(against) + ["paper, full scale"] * has_published
+    body = []
+    for row in table:
+        cells = [*_words(row), *(_cell(row.estimate(name), name) for name in columns)]
+        if against:
+            cells.append(_difference(row, table, against))
+        if has_published:
+            cells.append(f"{row.published['top1']:.2f}" if "top1" in row.published else "")
+        body.append(cells)
+    note = "mean ± half of the 95 % interval over seeds; accuracies in %; FLOPs count multiply and add as two"
+    return Sheet(headings, body, n_words=2, caption=note)
+
+
+def raw_sheet(table: Sequence[Row], against: str | None = None) -> Sheet:
+    """Everything as plain numbers, each mean with half of its interval: for a spreadsheet or a script."""
+    from splinecut.experiments.summaries import baseline
+
+    words = ("task", "method", "keep", "of", "seeds")
+    extra = ("published_top1", "published_top5", "published_petaflops")
+    compared = ("difference", "difference_half") if against else ()
+    pairs = [part for name in COLUMNS for part in (name, f"{name}_half")]
+    body = []
+    for row in table:
+        cells = [row.task, row.name, f"{row.keep:g}", row.of, str(len(row.by_seed))]
+        for name in COLUMNS:
+            cells += _raw(row.estimate(name))
+        if against:
+            other = baseline(row, table, against)
+            cells += _raw(row.difference(other, f"last_{_measure_of(table)}") if other else None)
+        cells += [str(row.published.get(name.removeprefix("published_"), "")) for name in extra]
+        body.append(cells)
+    return Sheet([*words, *pairs, *compared, *extra], body, n_words=2)
+
+
+def _words(row: Row) -> list[str]:
+    keep = f"{row.keep:g} of {row.of}" if row.of else "all"
+    return [row.task, row.name, keep, str(len(row.by_seed))]
+
+
+def _cell(estimate: Estimate | None, name: str) -> str:
+    if estimate is None:
+        return "not measured" if name == "joules" else ""
+    show = COLUMNS[name][1]
+    if estimate.half is None or name in EXACT:
+        return show(estimate.mean)
+    return f"{show(estimate.mean)} {PLUS_MINUS} {show(estimate.half)}"
+
+
+def _difference(row: Row, table: Sequence[Row], against: str) -> str:
+    from splinecut.experiments.summaries import baseline
+
+    other, kind = baseline(row, table, against), _measure_of(table)
+    found = row.difference(other, f"last_{kind}") if other else None
+    if found is None:
+        return ""
+    show = "{:.2f}".format if kind == "top1" else "{:.4g}".format
+    scale = 100 if kind == "top1" else 1
+    half = "" if found.half is None else f" {PLUS_MINUS} {show(scale * found.half)}"
+    return f"{'+' if found.mean >= 0 else ''}{show(scale * found.mean)}{half}"
+
+
+def _raw(estimate: Estimate | None) -> list[str]:
+    if estimate is None:
+        return ["", ""]
+    return [repr(estimate.mean), "" if estimate.half is None else repr(estimate.half)]
 
 
 def show_record(record: Record, folder: Path) -> None:
@@ -68,29 +223,6 @@ def _measure(metrics: dict[str, float]) -> tuple[str, str]:
     if metrics["accuracy"] is None:
         return "loss", f"{metrics['loss']:.4g}"
     return "accuracy", f"{metrics['accuracy']:.2%}"
-
-
-def show_records(records: list[Record], skipped: list[str]) -> None:
-    """One row a run, and what could not be read."""
-    table = Table()
-    for name in ("run", "seed", "test", "parameters", "FLOPs", "paper", "full"):
-        table.add_column(name, justify="left" if name == "run" else "right", overflow="fold")
-    table.caption = "paper, full: training FLOPs as the paper counts, and all that was executed"
-    for record in records:
-        total = record.costs.total
-        table.add_row(
-            record.name,
-            str(record.spec["seed"]),
-            _measure(record.test["last"])[1],
-            f"{record.parameters:,}",
-            f"{record.forward_flops:,}",
-            f"{total.paper_flops:.4g}",
-            f"{total.flops:.4g}",
-        )
-    console = Console()
-    console.print(table)
-    for line in skipped:
-        console.print(f"skipped: {line}", highlight=False, markup=False)
 
 
 def show_routes(title: str, routes: dict[str, Record]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +70,26 @@ def load(folder: str | Path) -> Record:
     if schema != SCHEMA:
         raise RecordUnreadable(f"{path} has schema {schema}, expected {SCHEMA}; read it with the version that wrote it")
     try:
-        return Record(**facts)
-    except TypeError as error:
-        raise RecordUnreadable(f"{path} is not a record of ours ({error})") from None
+        record = Record(**facts)
+        _touch(record)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise RecordUnreadable(f"{path} is not a record of ours ({type(error).__name__}: {error})") from None
+    return record
+
+
+_RELIED_ON = (  # what every reader of records takes for granted
+    *("spec.seed", "spec.model.name", "spec.data.name", "spec.budget.keep", "spec.training.optimizer.name"),
+    *("test.last.accuracy", "test.last.loss", "energy.measured_joules"),
+)
+_RELIED_ON_IF_PRUNED = ("pruning.achieved.density", "pruning.is_early", "test.after cut.loss")
+
+
+def _touch(record: Record) -> None:
+    """Looks at what readers rely on: a foreign file that has our keys fails here, not later."""
+    facts = asdict(record)
+    for path in (*_RELIED_ON, *(_RELIED_ON_IF_PRUNED if record.pruning is not None else ())):
+        reduce(getitem, path.split("."), facts)
+    float(record.parameters + record.forward_flops + record.costs.total.flops + record.spec["seed"])
 
 
 def is_complete(folder: str | Path) -> bool:

@@ -1,0 +1,54 @@
+"""What the paper reports for a run like ours: same network, data, method and share kept, at the paper's full scale."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).with_name("published.toml")
+
+
+def published(spec: dict[str, Any], quantity: str = "top1") -> float | None:
+    """The paper's number for a run's spec; None where there is none.
+
+    quantity: "top1" or "top5" in per cent, or "petaflops" of training. Widths, epochs and subsets are not looked at:
+    the paper's runs are full-sized whatever ours are.
+    """
+    values = (_value(result, spec, quantity) for result in _results() if _is_about(result, spec))
+    return next((value for value in values if value is not None), None)
+
+
+def _is_about(result: dict[str, Any], spec: dict[str, Any]) -> bool:
+    """Whether a result was made under the conditions of `spec`, as far as the paper tells them apart."""
+    method = spec.get("method") or {}
+    if method.get("name") == "spline" and method.get("form") != "paper":
+        return False  # our own forms are not in the paper
+    ours = {
+        "model": spec["model"]["name"],
+        "data": spec["data"]["name"],
+        "optimizer": spec["training"]["optimizer"]["name"],
+        "activation": spec["model"].get("activation", "relu"),
+    }
+    theirs = {"optimizer": "sgd", "activation": "relu", **result}
+    if method:
+        ours["scope"] = method.get("scope", spec["budget"]["scope"])
+        ours["is_factor_analysis"] = method.get("reduce") == "fa"
+        theirs = {"scope": "global", "is_factor_analysis": result.get("reduce") == "fa", **theirs}
+    return all(theirs[key] == value for key, value in ours.items())
+
+
+def _value(result: dict[str, Any], spec: dict[str, Any], quantity: str) -> float | None:
+    method = spec.get("method")
+    if method is None:
+        return result.get("dense") if quantity == "top1" else None
+    row = result.get(quantity, {}).get(("eb-" if spec.get("detector") else "") + method["name"])
+    keep = round(spec["budget"]["keep"], 6)
+    return float(row[result["keeps"].index(keep)]) if row and keep in result["keeps"] else None
+
+
+@cache
+def _results() -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = tomllib.loads(FILE.read_text(encoding="utf-8"))["result"]
+    return results
