@@ -70,11 +70,28 @@ class Reader:
         weight = model.get_parameter(self.key).detach().double().transpose(0, 1)
         return weight[torch.from_numpy(self.columns)].flatten(2)
 
-    def rows(self, x: Tensor) -> Float[Tensor, "rows units"]:
-        """What the units send to this layer, one row a sample: the layer's input `x`, sorted by unit."""
-        channels = x.movedim(1, -1) if x.dim() > 2 and not self.is_linear else x
-        picked = channels.reshape(-1, channels.shape[-1])[:, torch.from_numpy(self.columns).to(x.device)]
+    def rows(self, x: Tensor, step: int = 1) -> Float[Tensor, "rows units"]:
+        """What the units send to this layer, one row a sample: the layer's input `x`, sorted by unit.
+
+        With a `step` only every so many rows, without building the others.
+        """
+        is_image = x.dim() > 2 and not self.is_linear
+        if is_image and step > 1:
+            where = torch.arange(0, len(x) * x[0, 0].numel(), step, device=x.device)
+            sample, *position = torch.unravel_index(where, (len(x), *x.shape[2:]))
+            return self._sorted(x.movedim(1, -1)[(sample, *position)])
+        channels = x.movedim(1, -1) if is_image else x
+        return self._sorted(channels.reshape(-1, channels.shape[-1]))[::step]
+
+    def _sorted(self, channels: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows_and_positions units"]:
+        if self.columns.size == channels.shape[1] and np.array_equal(self.columns[:, 0], np.arange(channels.shape[1])):
+            return channels
+        picked = channels[:, torch.from_numpy(self.columns).to(channels.device)]
         return picked.transpose(1, 2).reshape(-1, len(self.columns))
+
+    def n_rows(self, x: Tensor) -> int:
+        """How many rows `x` has for this layer, as `rows` gives them."""
+        return x.numel() // x.shape[-1 if self.is_linear or x.dim() == 2 else 1] * self.columns.shape[1]
 
 
 def readers(model: nn.Module, group: UnitGroup) -> list[Reader]:
@@ -131,53 +148,62 @@ def stop() -> None:
 
 @dataclass
 class Moments:
-    """Mean and covariance of the rows seen so far, in float64."""
+    """Mean and covariance of the rows seen so far, in float64.
 
-    total: Float[Tensor, " units"]
-    products: Float[Tensor, "units units"]
+    Sums are of what exceeds `origin`, the mean of the first rows: units that are far from zero but hardly move would
+    lose their variance to rounding otherwise.
+    """
+
+    origin: Float[np.ndarray, " units"]
+    total: Float[np.ndarray, " units"]
+    products: Float[np.ndarray, "units units"]
     n_rows: int = 0
 
     @classmethod
     def of(cls, size: int) -> Moments:
-        return cls(torch.zeros(size, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64))
+        return cls(np.zeros(size), np.zeros(size), np.zeros((size, size)))
 
     def add(self, rows: Float[Tensor, "rows units"]) -> None:
-        rows = rows.cpu()
-        self.total += rows.sum(0, dtype=torch.float64)
+        table = rows.cpu().numpy()
+        if not self.n_rows:
+            self.origin = table.mean(0)
+        table = table - self.origin
+        self.total += table.sum(0, dtype=np.float64)
         # Products of a batch in the network's own precision, sums over batches in double.
-        self.products += (rows.T @ rows).double()
-        self.n_rows += len(rows)
+        self.products += table.T @ table
+        self.n_rows += len(table)
 
     @property
-    def mean(self) -> Float[Tensor, " units"]:
-        return self.total / max(1, self.n_rows)
+    def mean(self) -> Float[np.ndarray, " units"]:
+        return self.origin + self.total / max(1, self.n_rows)
 
     @property
-    def covariance(self) -> Float[Tensor, "units units"]:
-        return self.products / max(1, self.n_rows) - torch.outer(self.mean, self.mean)
+    def covariance(self) -> Float[np.ndarray, "units units"]:
+        beyond = self.total / max(1, self.n_rows)
+        return self.products / max(1, self.n_rows) - np.outer(beyond, beyond)
 
 
 def moments(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str], Moments]:
     """Mean and covariance of what the units send to each reader, by its place; one pass of the probe."""
     found = {reader.place: Moments.of(len(reader.columns)) for reader in wanted}
-    share = ROWS * BATCH / max(1, len(evidence.probe))
+    most = int(ROWS * BATCH / max(1, len(evidence.probe)))
     see: dict[str, Callable[[Tensor], None]] = {}
     for module in {reader.module for reader in wanted}:
         here = [reader for reader in wanted if reader.module == module]
 
         def look(x: Tensor, here: list[Reader] = here) -> None:
             for reader in here:
-                found[reader.place].add(thinned(reader.rows(x), int(share)))
+                found[reader.place].add(reader.rows(x, stride(reader.n_rows(x), most)))
 
         see[module] = look
     watch(evidence.model, evidence.probe, see)
     return found
 
 
-def thinned(rows: Float[Tensor, "rows units"], most: int) -> Float[Tensor, "fewer units"]:
-    """Every k-th row, so that about `most` remain; the stride is odd, which keeps it off the grid of an image."""
-    step = len(rows) // max(1, most)
-    return rows[:: step | 1] if step > 1 else rows
+def stride(n_rows: int, most: int) -> int:
+    """So many rows further on, about `most` of them remain; odd, which keeps it off the grid of an image."""
+    step = n_rows // max(1, most)
+    return step | 1 if step > 1 else 1
 
 
 def unit_cuts(model: nn.Module, group: UnitGroup, producer: Producer) -> Cuts:

@@ -15,9 +15,11 @@ mean the same thing, which cosines of weight vectors do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
+from scipy.linalg import lapack
 from torch import nn
 
 from splinecut.networks.units import UnitGroup
@@ -29,34 +31,66 @@ BLOCK = 64  # a group is emptied in about so many rounds, or one unit a round if
 
 @dataclass
 class _Elimination:
-    """One reader of a group while its units leave: H, the inverse covariance, and B = W^T W, the outgoing products."""
+    """One reader of a group while its units leave: H, the inverse covariance, and B = W^T W, the outgoing products.
+
+    Taking the units g out with c = -H_gg^-1 H_g. adds H_g.^T c to H and c^T y + y^T c to B, y = B_g. + B_gg c / 2.
+    Choosing needs only the diagonals of both, and a row when its unit leaves. So H and B stay as they are, beside the
+    factors of what is to be added, and are brought up to date each time half of the units have left.
+    """
 
     inverse: Float[np.ndarray, "units units"]
     outgoing: Float[np.ndarray, "units units"]
     received: float
 
+    def __post_init__(self) -> None:
+        self.inverse_now, self.outgoing_now = self.inverse.diagonal().copy(), self.outgoing.diagonal().copy()
+        self.alive, self.n_gone = np.arange(len(self.inverse)), 0
+        self._factors = [np.empty_like(self.inverse) for _ in range(3)]
+
     @classmethod
     def of(cls, model: nn.Module, reader: Reader, seen: Moments) -> _Elimination:
-        covariance = seen.covariance.numpy()
+        covariance = seen.covariance
         weight = reader.weight(model).flatten(1).cpu().numpy()
         outgoing = weight @ weight.T
         received = float((outgoing * covariance).sum())
         ridge = RIDGE * max(float(covariance.diagonal().mean()), np.finfo(float).tiny)
-        inverse = np.linalg.inv(covariance + ridge * np.eye(len(covariance)))
+        inverse = _inverse(covariance + ridge * np.eye(len(covariance)))
         return cls(inverse, outgoing, max(received, np.finfo(float).tiny))
 
-    def errors(self) -> Float[np.ndarray, " units"]:
+    def errors(self) -> Float[np.ndarray, " alive"]:
         """What each unit's leaving would cost now, as a share of what the layer receives."""
-        return self.outgoing.diagonal() / self.inverse.diagonal() / self.received
+        return self.outgoing_now[self.alive] / self.inverse_now[self.alive] / self.received
 
-    def remove(self, gone: np.ndarray, stay: np.ndarray) -> None:
-        """Takes the units `gone` out; the ones that `stay` take over their outgoing weights."""
-        inverse, outgoing = self.inverse, self.outgoing
-        handed = -np.linalg.solve(inverse[np.ix_(gone, gone)], inverse[np.ix_(gone, stay)])
-        cross = handed.T @ outgoing[np.ix_(gone, stay)]
-        self.inverse = inverse[np.ix_(stay, stay)] + inverse[np.ix_(stay, gone)] @ handed
-        within = handed.T @ outgoing[np.ix_(gone, gone)] @ handed
-        self.outgoing = outgoing[np.ix_(stay, stay)] + cross + cross.T + within
+    def remove(self, places: Int64[np.ndarray, " gone"]) -> None:
+        """Takes out the units at these places among those alive; the others take over their outgoing weights."""
+        gone = self.alive[places]
+        taken, outgoing = self._rows(gone, slice(None))
+        handed = -np.linalg.solve(taken[:, gone], taken)
+        shared = outgoing + 0.5 * outgoing[:, gone] @ handed
+        self.inverse_now += (taken * handed).sum(0)
+        self.outgoing_now += 2 * (handed * shared).sum(0)
+        for factor, new in zip(self._factors, (taken, handed, shared), strict=True):
+            factor[self.n_gone : self.n_gone + len(gone)] = new
+        self.alive, self.n_gone = np.delete(self.alive, places), self.n_gone + len(gone)
+        if 2 * len(self.alive) <= len(self.inverse):
+            self.inverse, self.outgoing = self._rows(self.alive, self.alive)
+            self.__post_init__()
+
+    def _rows(self, units: Int64[np.ndarray, " some"], columns: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of H and B as they are now."""
+        taken, handed, shared = (factor[: self.n_gone] for factor in self._factors)
+        inverse = self.inverse[units][:, columns] + taken[:, units].T @ handed[:, columns]
+        outgoing = self.outgoing[units][:, columns] + handed[:, units].T @ shared[:, columns]
+        return inverse, outgoing + shared[:, units].T @ handed[:, columns]
+
+
+def _inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """The inverse of a symmetric matrix: at half the price where it is positive definite beyond rounding."""
+    factor, is_indefinite = lapack.dpotrf(matrix, lower=1)
+    if is_indefinite:
+        return np.linalg.inv(matrix)
+    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
+    return lower + np.tril(lower, -1).T
 
 
 def leaving_errors(evidence: Evidence) -> dict[str, Float[np.ndarray, " units"]]:
@@ -88,10 +122,9 @@ def _in_turn(group: UnitGroup, eliminations: list[_Elimination]) -> Float[np.nda
         for place in order:
             so_far = max(so_far, float(errors[place]))
             result[alive[place]] = so_far
-        stay = np.setdiff1d(np.arange(len(alive)), order)
         for one in eliminations:
-            one.remove(order, stay)
-        alive = alive[stay]
+            one.remove(order)
+        alive = np.delete(alive, order)
     result[alive[0]] = max(so_far, 1.0)
     return result
 
