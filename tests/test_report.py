@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import splinecut as sc
 from report_samples import HOSTILE, STEPS, many_records, record, small_film
 from splinecut import cli
+from splinecut.errors import InputError
+from splinecut.networks import models
 from splinecut.pruning import detect
 from splinecut.report import assembly, facts
 from splinecut.report.embedding import pack
@@ -133,6 +136,26 @@ def test_a_page_that_would_be_too_large_shows_fewer_partitions_and_says_so() -> 
     assert [f.step for f in fewer if f.stage == "train"] == [0, 20, 40, 60, 80, 100, 110]
     assert [f.keep for f in fewer if f.stage == "prune"] == [film.frames[-3].keep, film.frames[-1].keep]
     assert notes == ["9 of 15 stored partitions are shown, so that the page stays small enough to open."]
+
+
+def test_a_page_that_is_still_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "LIMIT", 1000)
+    with pytest.raises(InputError, match="at most 0 open well"):
+        assembly.viewer(small_film(), tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_partition_command_writes_the_viewer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["partition", "mlp", "--slice", "square:2", "-o", str(tmp_path / "x.html")]
+    monkeypatch.setattr(sys, "argv", ["splinecut", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0 and "x.html" in capsys.readouterr().out
+    n_regions = len(sc.subdivide(models.build("mlp", seed=0).eval(), sc.Slice.square(2.0)))
+    assert f'data-value="{n_regions}"' in (tmp_path / "x.html").read_text()
+    assert [file.name for file in tmp_path.iterdir()] == ["x.html"]
 
 
 def test_the_command_writes_the_page_and_names_what_it_skipped(

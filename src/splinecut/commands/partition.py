@@ -1,4 +1,4 @@
-"""`splinecut partition`: the exact partition of a network on a slice, as data (.npz) and as a picture."""
+"""`splinecut partition`: the exact partition of a network on a slice, as data (.npz) with a picture, or as a page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def partition(
     ],
     slice_: Annotated[str, typer.Option("--slice", help=SLICES)] = "square:1",
     out: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the partition goes; its picture lies beside it.")
+        Path,
+        typer.Option("--output", "-o", help="Where it goes: .npz with a picture beside it, or .html to zoom into."),
     ] = Path("partition.npz"),
     picture: Annotated[str, typer.Option(help="png, svg, pdf or none.")] = "png",
     fill: Annotated[str, typer.Option(help="How regions are tinted: pastel, class, value or none.")] = "pastel",
@@ -51,9 +52,15 @@ def partition(
     network, inputs = _network(model, weights, untrained, points, runs, data_dir)
     region = _slice(slice_, margin, inputs, _input_shape(network, inputs))
     found = subdivide(network.eval(), region, max_regions)
-    found.save(out)
     files = [out]
-    if picture != "none":
+    if out.suffix == ".html":
+        from splinecut.experiments.filming import still
+        from splinecut.report.assembly import viewer
+
+        viewer(still(model, network, found, {"slice": slice_}), out)
+    else:
+        found.save(out)
+    if picture != "none" and out.suffix != ".html":
         files.append(out.with_suffix(f".{picture}"))
         found.plot(files[-1], fill=None if fill == "none" else FILLS[fill])
     _show(found, files)

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int, Int32, UInt8
 from torch import Tensor, nn
 
+from splinecut.errors import SplinecutError
 from splinecut.experiments.frames import FoldingLayer, Frame, Frames, Redundancy, Stage
 from splinecut.geometry.cuts import DISTANCES
 from splinecut.geometry.graph import Graph, Layer, Node
@@ -247,4 +248,16 @@ def film(
         class_names=tuple(class_names),
         redundancy=redundancies(model, region, groups),
         about=about or {},
+    )
+
+
+def still(name: str, model: nn.Module, partition: Partition, about: Mapping[str, str] | None = None) -> Frames:
+    """One partition of `model` as a film of a single frame, without data."""
+    try:
+        groups = read_groups(model, torch.zeros(1, *partition.slice.input_shape))
+        distances = redundancies(model, partition.slice, groups)
+    except SplinecutError:
+        distances = ()  # a network whose channels cannot be grouped can still be looked at
+    return Frames(
+        name, folding_layers(partition.layers), (frame_of(partition),), redundancy=distances, about=about or {}
     )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from splinecut import __version__
+from splinecut.errors import InputError
 from splinecut.experiments.frames import Frame, Frames, Redundancy
 from splinecut.experiments.records import Record
 from splinecut.files import write_text
@@ -41,6 +42,7 @@ SCRIPTS = (  # in the order in which they need each other
     "tables.js",
     "main.js",
 )
+LIMIT = 15_000_000  # characters; a larger page is slow to open and to send
 
 
 def write(
@@ -51,7 +53,13 @@ def write(
     notes: Sequence[str] = (),
 ) -> Path:
     """Writes the report of these runs and stored partitions; `notes` are shown at its top."""
-    return write_text(path, page(records, films, title, notes))
+    text = page(records, films, title, notes)
+    if len(text) > LIMIT:
+        raise InputError(
+            f"the page would have {len(text) / 1e6:.0f} MB, at most {LIMIT / 1e6:.0f} open well; "
+            "store partitions of a smaller window, or give fewer runs"
+        )
+    return write_text(path, text)
 
 
 def viewer(frames: Frames, path: str | Path) -> Path:

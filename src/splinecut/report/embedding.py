@@ -32,6 +32,6 @@ def pack(arrays: Mapping[str, np.ndarray]) -> Blob:
         entries.append([name, held.dtype.name, at, held.size])
         parts += [data, b"\0" * (-len(data) % ALIGNMENT)]
         at += len(data) + len(parts[-1])
-    squeeze = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    squeeze = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)
     squeezed = squeeze.compress(b"".join(parts)) + squeeze.flush()
     return Blob(entries, base64.b64encode(squeezed).decode("ascii"))

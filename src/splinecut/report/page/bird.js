@@ -99,7 +99,7 @@ function birdCell(bird, layer, i, j) {
 }
 
 function drawCurve(place, bird, shown, drawn, most, setThreshold) {
-  const width = place.clientWidth || 560, height = 340;
+  const width = place.clientWidth || 560, height = Math.max(300, Math.min(440, width * 0.62));
   const box = { left: 52, top: 30, right: width - 14, bottom: height - 48 };
   const steps = birdSteps(bird, shown.layer);
   const x = linear(1, steps.length + 1, box.left, box.right), y = linear(0, most, box.bottom, box.top);

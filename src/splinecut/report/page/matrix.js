@@ -47,8 +47,10 @@ class HeatMap {
 
   /** Frames of cells: [row, column, height, width, class] each. */
   mark(frames) {
-    this.marks.replaceChildren(...frames.map(([i, j, height, width, kind]) =>
-      svg("rect", { x: j, y: i, width, height, class: kind, "vector-effect": "non-scaling-stroke" })));
+    const still = { "vector-effect": "non-scaling-stroke" }; // lines as thick as on the page, however many cells
+    this.marks.replaceChildren(...frames.map(([i, j, height, width, kind]) => svg("g", { class: kind },
+      svg("rect", { x: j, y: i, width, height, ...still }),
+      kind === "gone" ? svg("path", { d: `M${j},${i}l1,1m0,-1l-1,1`, ...still }) : null)));
   }
 
   cell(event) {

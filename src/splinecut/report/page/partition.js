@@ -41,7 +41,7 @@ class Viewer {
 
   pair(isPaired) {
     this.isPaired = isPaired;
-    this.holder.classList.toggle("two", isPaired);
+    for (const element of [this.holder, part("partition", "stage")]) element.classList.toggle("two", isPaired);
     this.holder.replaceChildren(...(isPaired ? this.panes : [this.panes[1]]).map((pane) => pane.element));
     this.view.isWhole = true;
     if (this.train) this.show(this.frame);
@@ -150,7 +150,8 @@ class Viewer {
 
   caption(frame) {
     const { film } = this, { stage, step, keep, regions, facts } = film.frames[frame];
-    const when = stage === "prune" ? `${percent(keep, 0)} of the units kept` : `training step ${step}`;
+    const isAlone = film.frames.length === 1;
+    const when = isAlone ? null : stage === "prune" ? `${percent(keep, 0)} of the units kept` : `training step ${step}`;
     const extra = Object.entries(facts).map(([name, value]) => `${name} ${name.includes("accuracy") ? percent(value) : plain(value)}`);
     return [when, `${regions.toLocaleString("en")} regions`, ...extra, film.about.slice, stage === "prune" ? film.about.cuts : null].filter(Boolean).join(" · ");
   }

@@ -50,7 +50,7 @@ function startRedundancy() {
     const rows = unit && unit.layer === shown.layer ? [order.indexOf(unit.unit)] : [];
     const gone = frame && !frame.origin[shown.layer]?.includes(-1) ? order.map((u, i) => (frame.origin[shown.layer].includes(u) ? -1 : i)).filter((i) => i >= 0) : [];
     map.mark([...gone.map((i) => [i, i, 1, 1, "gone"]), ...rows.flatMap((i) => [[i, 0, 1, n, "row"], [0, i, n, 1, "row"]])]);
-    const removed = gone.length ? `${gone.length} of ${n} units are removed in the partition above (crossed out on the diagonal).` : `All ${n} units are there in the partition above.`;
+    const removed = gone.length ? `${gone.length} of ${n} units are removed in the partition above (red crosses on the diagonal).` : `All ${n} units are there in the partition above.`;
     part("redundancy", "readout").textContent = `${rows.length ? `${unitName(film(), unit)} is chosen. ` : ""}${removed}`;
   }
   async function openFilm() {
