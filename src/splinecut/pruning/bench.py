@@ -123,9 +123,14 @@ class Bench:
     def steps_per_epoch(self) -> int:
         return -(-len(self.dataset.train) // self.plan.batch_size)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the plan's weights and inputs."""
+        return torch.float64 if self.plan.precision == "float64" else torch.float32
+
     def probe(self, size: int | None = None) -> Float[Tensor, "samples *input"]:
         """`size` training inputs, drawn by the seed, as the network sees them."""
-        return self.dataset.train.examples(self._rows(size), self.device)
+        return self.dataset.train.examples(self._rows(size), self.device).to(self.dtype)
 
     def labels(self, size: int | None = None) -> Int64[Tensor, " samples"] | None:
         """The classes of the inputs that `probe` gives; None for regression."""
@@ -138,7 +143,7 @@ class Bench:
 
     def evidence(self, model: nn.Module, method: Method, found: Any = None) -> Evidence:
         """What `method` may look at: `model`, its groups (of channels), a probe and its labels."""
-        probe = self.probe()
+        probe = self.probe().to(next(model.parameters()).dtype)
         groups = NO_GROUPS if method.units == "weights" else read_groups(model, probe, self.residual)
         return Evidence(model, groups, probe, self.seed, self.labels(), found)
 

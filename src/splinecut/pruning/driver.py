@@ -109,7 +109,7 @@ class _Course:
 
     def run(self) -> Outcome:
         bench, method = self.bench, self.method
-        self.model = method.prepare(bench, bench.build(bench.seed).to(bench.device))
+        self.model = method.prepare(bench, bench.build(bench.seed).to(bench.device, bench.dtype))
         self.snapshot = Snapshot(self.recovery.step)
         self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
@@ -160,7 +160,7 @@ class _Course:
         bench, weights = self.bench, self.recovery.weights
         if weights == "inherit" or (weights == "reinit" and not is_last):
             return
-        fresh = bench.build(bench.seed + (weights == "reinit")).to(bench.device)
+        fresh = bench.build(bench.seed + (weights == "reinit")).to(bench.device, bench.dtype)
         if weights == "rewind":
             if not self.snapshot.weights:
                 raise InputError(
