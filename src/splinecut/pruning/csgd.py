@@ -86,7 +86,9 @@ class CentripetalSGD(Method):
     def search(self, bench: Bench, model: nn.Module, turn: Round) -> Clusters:
         """Clusters the filters, as many clusters as units may stay, and trains until those of a cluster are alike."""
         groups = bench.evidence(model, self).groups
-        whole = bench.evidence(bench.build(bench.seed).to(bench.device), self).groups  # what budgets speak of
+        # Budgets speak of the uncut network.
+        uncut = model if self.n_rounds == 1 else bench.build(bench.seed).to(bench.device)
+        whole = groups if uncut is model else bench.evidence(uncut, self).groups
         keep = even_keep(whole, turn.budget)
         found = {group.name: self._clustered(model, group, int(keep[group.name].sum()), bench.seed) for group in groups}
         if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in found.values()):
