@@ -20,7 +20,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "convnet": {"name": "convnet", "preset": "digits", "width": 0.5, "input_shape": (1, 8, 8)},
     "vgg": {"name": "vgg16", "width": 0.0625, "input_shape": (3, 32, 32)},
     "preresnet": {"name": "preresnet11", "width": 0.25, "input_shape": (3, 8, 8)},
-    "resnet": {"name": "resnet18", "width": 0.0625, "input_shape": (3, 32, 32)},
+    "resnet": {"name": "resnet18", "width": 0.125, "input_shape": (3, 32, 32)},
 }
 
 
