@@ -60,6 +60,7 @@ class CentripetalSGD(Method):
     reference: ClassVar[str] = "Ding et al. 2019"
     moment: ClassVar[str] = "after a second training that makes filters alike"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "tied"
+    is_random: ClassVar[bool] = True  # k-means starts from filters drawn by the seed
 
     clusters: Literal["kmeans", "even"] = "kmeans"
     strength: float = 3e-3
