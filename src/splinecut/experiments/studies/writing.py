@@ -1,0 +1,51 @@
+"""How a study leaves its result: one JSON with the command, date and versions beside the numbers, and figures."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from splinecut.experiments.folder import commit, versions
+from splinecut.files import write_atomically, write_json
+
+
+def write(path: Path, module: ModuleSpec | None, asked: Namespace, result: dict[str, Any]) -> None:
+    """Writes a result with the command that gives it again, and prints where it is."""
+    options = {key: value for key, value in vars(asked).items() if not isinstance(value, Path)}
+    words = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
+    name = module.name if module else "?"
+    facts = {
+        "command": " ".join(["python -m", name, *words]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "versions": versions(),
+    }
+    write_json(path, {**facts, **result})
+    print(f"wrote {path}")
+
+
+@contextmanager
+def figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[Any]:
+    """Axes to draw on (a list for several columns); written to `path`, by its suffix, when the block ends.
+
+    Written without a date and with fixed ids, so the same numbers give the same file.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        drawn = Figure(size, layout="constrained")
+        FigureCanvasAgg(drawn)
+        axes = drawn.subplots(1, columns)
+        for each in drawn.axes:
+            each.spines[["top", "right"]].set_visible(False)
+        yield axes
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        write_atomically(path, lambda file: drawn.savefig(file, metadata=metadata, dpi=150))
+    print(f"wrote {path}")
