@@ -66,6 +66,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {  # number -> heading,
     "forward_flops": ("FLOPs", _count),
     "paper_flops": ("training FLOPs, paper", "{:.3g}".format),
     "full_flops": ("training FLOPs, full", "{:.3g}".format),
+    "sparse_flops": ("training FLOPs, ideal sparse", "{:.3g}".format),
     "cut_top1": ("after cut", _percent),
     "best_top1": ("best by validation", _percent),
     "last_top1": ("last", _percent),
@@ -83,7 +84,8 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {  # number -> heading,
     "tx2_joules": ("joules, TX2 estimate", "{:.3g}".format),
 }
 USUAL = ("kept", "parameters", "forward_flops", "paper_flops", "full_flops", "cut_top1", "best_top1", "last_top1")
-EXACT = ("parameters", "forward_flops", "paper_flops", "full_flops")  # no interval: seeds differ little or not at all
+# No interval for these: seeds differ little or not at all.
+EXACT = ("parameters", "forward_flops", "paper_flops", "full_flops", "sparse_flops")
 WORDS = ("task", "method", "keep", "seeds")
 
 

@@ -100,6 +100,7 @@ def numbers(record: Record) -> dict[str, float]:
         "forward_flops": record.forward_flops,
         "paper_flops": total.paper_flops,
         "full_flops": total.flops,
+        "sparse_flops": total.sparse_flops,
         "seconds": total.seconds,
         "joules": record.energy.get("measured_joules"),
         "tx2_joules": record.energy.get("estimate_tx2_joules"),
