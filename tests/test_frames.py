@@ -80,6 +80,17 @@ def test_channels_of_a_convolution_are_traced_back_through_batch_norm() -> None:
     assert [units.tolist() for units in frame.origin] == [units.tolist() for units in kept]
 
 
+def test_a_window_is_narrowed_until_it_holds_few_regions() -> None:
+    model, whole = network(16, 8), sc.Slice.square(2.0)
+    n_whole = len(sc.subdivide(model, whole))
+    assert filming.narrowed(model, whole, n_whole) is whole
+    small = filming.narrowed(model, whole, n_whole // 3)
+    assert len(sc.subdivide(model, small)) <= n_whole // 3
+    np.testing.assert_allclose(small.window.mean(axis=0), 0, atol=1e-12)
+    halvings = np.log2(whole.area / small.area)
+    assert halvings >= 1 and halvings == pytest.approx(round(halvings))
+
+
 def test_redundancy_is_the_distance_between_cuts_and_its_order_a_permutation() -> None:
     model = network(16, 8)
     groups = sc.groups(model, torch.zeros(1, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from splinecut.experiments.frames import FoldingLayer, Frame, Frames, Redundancy
 from splinecut.geometry.cuts import DISTANCES
 from splinecut.geometry.graph import Graph, Layer, Node
 from splinecut.geometry.partition import Partition, subdivide
+from splinecut.geometry.vertices import RegionLimit
 from splinecut.networks.groups import groups as read_groups
 from splinecut.networks.trace import trace
 from splinecut.networks.units import Groups, Producer, UnitGroup
@@ -249,6 +251,20 @@ def film(
         redundancy=redundancies(model, region, groups),
         about=about or {},
     )
+
+
+def narrowed(model: nn.Module, region: Slice, most_regions: int = 5_000) -> Slice:
+    """`region` with its window shrunk about its middle, by halves of its area, until it holds few enough regions.
+
+    A slice through images may hold hundreds of thousands of regions: too many to store a film of, or to look at.
+    """
+    graph, middle = graph_of(model, region), region.window.mean(axis=0)
+    while True:
+        try:
+            subdivide(graph, region, most_regions)
+            return region
+        except RegionLimit:
+            region = replace(region, window=middle + (region.window - middle) / np.sqrt(2))
 
 
 def still(name: str, model: nn.Module, partition: Partition, about: Mapping[str, str] | None = None) -> Frames:
