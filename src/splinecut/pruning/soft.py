@@ -70,7 +70,8 @@ class SoftFilters(L2):
 
     def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
         smaller = bench.apply(model, ticket)
-        if bench.refit != "least_squares":  # which does this itself
+        is_cut = not all(kept.all() for kept in ticket.keep.values())
+        if is_cut and bench.refit != "least_squares":  # which does this itself
             spent = recalibrate(smaller, evidence.probe)
             bench.ledger.charge("recalibrate", bench.flops(smaller), spent.smaller, FORWARD)
         return smaller
