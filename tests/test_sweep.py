@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,12 @@ def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
     assert tables.get("description")
     runs = grid.expand(grid.load(recipe)) if "sweep" in tables else [spec.load(recipe)]
     assert runs
+
+
+def test_the_sweep_that_the_documentation_shows_is_one() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    shown = page.split("```toml\n")[1].split("```")[0]
+    assert len(grid.expand(grid.from_dict(tomllib.loads(shown)))) == 5 * 2 * (1 + 3 * 3)
 
 
 def test_runs_share_a_first_training_unless_something_decides_it_otherwise() -> None:
