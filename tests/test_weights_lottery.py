@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_kept_weights_statistics_and_the_data_order_are_set_back_bit_for_bit(dig
     assert step == rewind_step
     for name, tensor in start.items():
         kept = outcome.ticket.keep.get(name)
-        expected = origin[name] if kept is None else origin[name] * torch.from_numpy(kept)
+        expected = origin[name] if kept is None else origin[name] * torch.tensor(kept)
         assert torch.equal(tensor, expected), name
 
 
@@ -117,7 +118,7 @@ def test_rounds_leave_geometric_shares_of_nested_tickets(digits) -> None:
 
     outcome, _ = pruned(digits, Nested(n_rounds=3), 0.125)
     assert len(keeps) == 3
-    for earlier, later in zip(keeps[:-1], keeps[1:], strict=True):
+    for earlier, later in pairwise(keeps):
         assert all((earlier[name] | ~later[name]).all() for name in later)
     total = outcome.ticket.achieved.of
     assert [sum(int(k.sum()) for k in keep.values()) for keep in keeps] == [
