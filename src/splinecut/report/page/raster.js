@@ -1,6 +1,6 @@
 "use strict";
-// Convex polygons and lines painted straight into pixels. Neighbours share edges and leave no seam between them, every
-// machine paints the same picture, and 20,000 regions take a few milliseconds without any help from a graphics card.
+// Convex polygons and lines painted straight into pixels. Neighbours share edges and leave no seam between them, and every
+// machine paints the same picture, with a graphics card or without.
 
 class Raster {
   constructor(width, height) {
