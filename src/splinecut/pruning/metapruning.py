@@ -26,7 +26,7 @@ from splinecut.pruning.pruningnet import DrawWidths, PruningNet, Widths, first_u
 from splinecut.pruning.refit import recalibrate
 from splinecut.training.data.order import generator
 from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import FORWARD, TRAIN, Charge, Ledger
+from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:
     from splinecut.pruning.bench import Bench
@@ -104,7 +104,6 @@ class MetaPruning(Method):
             raise InputError("metapruning compares widths on validation images, got none; set data.validation=0.1")
         groups = bench.evidence(model, self).groups
         net = self.trained(bench, model, groups)
-        _charge_as_the_paper(bench, groups)
         space = Space(groups, turn.budget, self.ratios, self.window)
         random = np.random.default_rng([bench.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
         decides = {"weights": fingerprint(net), "recalibration": self.recalibration, "ratios": self.ratios}
@@ -222,10 +221,3 @@ def mutated(genes: Genes, n_levels: int, share: float, random: np.random.Generat
 def crossed(a: Genes, b: Genes, random: np.random.Generator) -> Genes:
     """Each gene from one of the two parents."""
     return tuple(np.where(random.random(len(a)) < 0.5, a, b).tolist())
-
-
-def _charge_as_the_paper(bench: Bench, groups: Groups) -> None:
-    """The paper charges a dense training and nothing for the search; the dense training is never made."""
-    images = bench.plan.epochs * len(bench.dataset.train)
-    dense = Charge(paper_flops=TRAIN * groups.flops() * images)
-    bench.ledger.phases["dense training, as the paper charges"] = dense

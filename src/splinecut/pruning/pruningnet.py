@@ -175,8 +175,19 @@ def _without_data(model: nn.Module) -> nn.Module:
 
 def _unremembering(model: nn.Module) -> nn.Module:
     """The model with batch norms that use the statistics of the batch at hand, in evaluation too."""
-    for module in model.modules():
-        if isinstance(module, NORMS):
-            module.track_running_stats = False
-            module.running_mean = module.running_var = module.num_batches_tracked = None
+    norms = [(path, module) for path, module in model.named_modules() if isinstance(module, NORMS)]
+    for path, norm in norms:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, _OfTheBatch(norm))
     return model
+
+
+class _OfTheBatch(nn.Module):
+    """Batch norm without memory. A batch of one value a channel, which torch refuses to train on, gives zeros."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps, x.is_cuda)  # type: ignore[arg-type]
