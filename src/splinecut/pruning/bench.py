@@ -214,8 +214,10 @@ class Bench:
         if ticket.kind == "weights":
             zero_out(model, ticket.keep)
             return model
-        probe = self.probe() if self.refit == "least_squares" else None
-        smaller = apply.cut(model, ticket, refit=self.refit, probe=probe)
+        is_whole = all(kept.all() for kept in ticket.keep.values())
+        refit = None if is_whole else self.refit  # where nothing leaves nothing is to be made good
+        probe = self.probe() if refit == "least_squares" else None
+        smaller = apply.cut(model, ticket, refit=refit, probe=probe)
         if probe is not None:
             for network in (model, smaller):
                 self.ledger.charge("refit", self.flops(network), len(probe), FORWARD)
