@@ -86,7 +86,7 @@ class ThiNet(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """The turn at which each unit leaves its group; groups that no refittable layer reads go by L2."""
-        found = self._parts(evidence, evidence.groups)
+        found = self.parts(evidence, evidence.groups)
         scores = {}
         for group in evidence.groups:
             grams = [_gram(found[place]) for place in found if place[0] == group.name]
@@ -116,7 +116,7 @@ class ThiNet(Method):
         if not self.rescale or bench.refit is not None:
             return bench.apply(model, ticket)
         losing = [group for group in evidence.groups if not ticket.keep[group.name].all()]
-        found = self._parts(evidence, losing)
+        found = self.parts(evidence, losing)
         bench.ledger.charge("refit", bench.flops(model), len(self._images(evidence)) if losing else 0, FORWARD)
         scaled = copy.deepcopy(model)
         for reader in (reader for group in losing for reader in readers(model, group)):
@@ -136,7 +136,8 @@ class ThiNet(Method):
         rows = [np.flatnonzero(labels == label)[: self.images] for label in np.unique(labels)]
         return evidence.probe[torch.from_numpy(np.sort(np.concatenate(rows))).to(evidence.probe.device)]
 
-    def _parts(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Parts:
+    def parts(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Parts:
+        """The samples that decide about `groups`."""
         return taken_apart(evidence.model, groups, self._images(evidence), self.positions, evidence.seed)
 
 
