@@ -42,6 +42,7 @@ from splinecut.training.plan import Plan
 from splinecut.training.progress import Watch
 
 SMALL: dict[str, dict[str, Any]] = {  # options that make a method quick, and busy, on a tiny network
+    "boundary": {"slices": 1},
     "gal": {"trials": 2, "share": 0.5, "batch_size": 32, "mask_every": 2},
     "legr": {"population": 3, "tournament": 2, "candidates": 4, "steps": 1, "batch_size": 32},
     "lottery": {"n_rounds": 2, "rewind_step": 3},

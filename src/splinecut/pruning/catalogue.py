@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from splinecut.pruning.boundary import BoundaryKinks
 from splinecut.pruning.csgd import CentripetalSGD
 from splinecut.pruning.densities import ErdosRenyiKernel, Uniform
 from splinecut.pruning.dynamic import GlobalDynamic
@@ -21,6 +22,7 @@ from splinecut.pruning.synflow import Synflow
 from splinecut.pruning.thinet import ThiNet
 
 METHODS: dict[str, type[Method]] = {
+    "boundary": BoundaryKinks,
     "csgd": CentripetalSGD,
     "early-bird": EarlyBirdTicket,
     "erk": ErdosRenyiKernel,

@@ -25,7 +25,7 @@ from splinecut.errors import InputError, unknown
 from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.units import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, savings
-from splinecut.pruning.evidence import Evidence, selector_scale, unit_cuts
+from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
 from splinecut.pruning.joint import finite, leaving_errors
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.rounds import geometric, shortened
@@ -92,7 +92,8 @@ class Spline(Method):
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
         if self.form == "joint":
-            return len(evidence.probe) * forward_flops + sum(4 * group.size**3 for group in evidence.groups)
+            eliminated = sum(3 * g.size**3 * len(readers(evidence.model, g)) for g in evidence.groups)
+            return len(evidence.probe) * forward_flops + eliminated
         fan_in = [
             (group.size, evidence.model.get_parameter(producer.weight).numel() // group.size)
             for group in evidence.groups
