@@ -43,11 +43,14 @@ from splinecut.training.progress import Watch
 
 SMALL: dict[str, dict[str, Any]] = {  # options that make a method quick, and busy, on a tiny network
     "boundary": {"slices": 1},
+    "early-bird": {"window": 2, "threshold": 1.0},
     "gal": {"trials": 2, "share": 0.5, "batch_size": 32, "mask_every": 2},
+    "gdp": {"share": 0.5, "batches": 2},
     "legr": {"population": 3, "tournament": 2, "candidates": 4, "steps": 1, "batch_size": 32},
     "lottery": {"n_rounds": 2, "rewind_step": 3},
     "metapruning": {"share": 0.5, "hidden": 4, "generations": 1, "candidates": 3, "parents": 2, "recalibration": 64},
     "rigl": {"every": 3},
+    "slimming-iterative": {"n_rounds": 2},
     "synflow": {"n_rounds": 8},
 }
 CURRENCIES: dict[str, tuple[str, ...]] = {}  # for methods that cannot count in each of their units' currencies
