@@ -115,7 +115,8 @@ def _record(
     return Record(
         name=experiment.name,
         digest=experiment.digest,
-        spec=experiment.model_dump(mode="json"),
+        # Records older than films say nothing of them; a run without one should read the same.
+        spec=experiment.model_dump(mode="json", exclude={"film"} if experiment.film is None else None),
         test=test,
         history=final.history,
         parameters=cost.parameters(model),

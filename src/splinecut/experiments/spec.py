@@ -92,6 +92,20 @@ class Retrain(Frozen):
     weights: Literal["inherit", "rewind", "reinit"] | None = None
 
 
+class Film(Frozen):
+    """Partitions to store for the report: during the first training, then cut to several shares, all on one slice.
+
+    Inputs of two numbers are seen whole. Others are seen on a plane through three training inputs, in a window about a
+    place where classes meet, shrunk until no partition in it has more than `max_regions` regions.
+    """
+
+    steps: tuple[Annotated[int, Field(ge=1)], ...] = ()  # beside the first and the last
+    keeps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
+    method: str = "spline"  # what cuts to `keeps`; the weights are refitted and not trained further
+    through: tuple[int, int, int] | None = None  # rows of the training set; left out: three classes, drawn by the seed
+    max_regions: Annotated[int, Field(ge=1)] = 5_000
+
+
 class Experiment(Frozen):
     """Everything that decides the outcome of a run; without a method the network is trained and not pruned."""
 
@@ -108,6 +122,7 @@ class Experiment(Frozen):
     refit: Literal["none", "fold", "least_squares"] | None = None  # left out: the method's own
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
     retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
+    film: Film | None = None
 
     @property
     def digest(self) -> str:

@@ -11,6 +11,8 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.experiments.spec import Experiment
+from splinecut.experiments.takes import filmed
+from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.bench import Bench, KeepBest
 from splinecut.pruning.budget import Budget
@@ -25,6 +27,8 @@ from splinecut.training.devices import Processes
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD
 from splinecut.training.progress import Watch
+
+MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
 
 
 def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = None) -> nn.Module:
@@ -59,7 +63,7 @@ def bench_of(
     if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
         facts["residual"] = residual
     refit = experiment.refit or (method.refit if method else "none")
-    return Bench(
+    bench = Bench(
         build=lambda seed: build_model(experiment, dataset, seed),
         dataset=dataset,
         plan=experiment.training,
@@ -74,6 +78,13 @@ def bench_of(
         refit=None if refit == "none" else refit,
         probe_size=experiment.probe,
     )
+    if experiment.film is None:
+        return bench
+    if experiment.method and method and not method.trains_first:
+        raise InputError(
+            f"{experiment.method.name} prunes before any training, so there is none to film; leave [film] out"
+        )
+    return filmed(bench, experiment.film, experiment.name)
 
 
 def early_bird(experiment: Experiment, bench: Bench) -> EarlyBird | None:
@@ -123,11 +134,28 @@ def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:
         "is_early": bool(history and history[-1].get("stopped")),
         "distances": bird.by_layer() if bird else {},
         "matrix": bird.matrix().round(5).tolist() if bird else [],
+        "matrices": matrices(bird) if bird else {},
         "dense_history": history,
     }
     if ticket.kind == "weights":
         facts["nonzero"], facts["weights"] = nonzeros(outcome.final.model)
     return facts
+
+
+def matrices(bird: EarlyBird) -> dict[str, list[list[float]]]:
+    """For every layer, the distance between every two observations; nothing where that is too much for a record."""
+    seen = bird.seen
+    layers = seen[0].layers if seen else ()
+    if len(layers) * len(seen) ** 2 > MOST_DISTANCES:
+        return {}
+    return {
+        layer: distance_matrix([_one_layer(codes, number) for codes in seen]).round(5).tolist()
+        for number, layer in enumerate(layers)
+    }
+
+
+def _one_layer(codes: Codes, i: int) -> Codes:
+    return Codes((codes.layers[i],), (codes.n_units[i],), (codes.units[i],), (codes.packed[i],))
 
 
 def measure(bench: Bench, model: nn.Module, best: KeepBest | None = None) -> dict[str, dict[str, Any]]:
