@@ -164,7 +164,7 @@ def test_magnitude_goes_on_from_the_trained_weights(digits) -> None:
     trained = build(3)
     train(trained, digits, PLAN, seed=3)
     for name, weight in prunable_weights(outcome.final.model).items():
-        assert torch.equal(weight, trained.get_parameter(name) * torch.from_numpy(outcome.ticket.keep[name]))
+        assert torch.equal(weight, trained.get_parameter(name) * torch.tensor(outcome.ticket.keep[name]))
 
 
 def test_reported_density_is_that_of_true_nonzeros(digits) -> None:

@@ -14,14 +14,26 @@ import torch
 from splinecut.experiments import runner, stages
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
+from splinecut.networks.groups import groups
 from victim import one_process
+
+
+def warm(experiment: Experiment) -> None:
+    """Imports, once for all children, what each would import for itself."""
+    dataset = runner.load_data(experiment)
+    model = stages.build_model(experiment, dataset)
+    cost.forward_flops(model, dataset.input_shape)
+    groups(model, dataset.train.examples(torch.arange(2)))
+
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    is_warm = False
     for line in sys.stdin:
         order = json.loads(line)
         experiment = Experiment.from_dict(order["experiment"])
-        dataset = runner.load_data(experiment)  # what is imported here need not be imported by each child
-        cost.forward_flops(stages.build_model(experiment, dataset), dataset.input_shape)
+        if not is_warm:
+            warm(experiment)
+            is_warm = True
         ends = [one_process(kill, order["out"], experiment) for kill in [*order["kills"], "none"]]
         print(json.dumps(ends), flush=True)
