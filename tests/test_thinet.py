@@ -251,7 +251,7 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
     assert all(torch.equal(tensor, before[name]) for name, tensor in trained.state_dict().items())
 
 
-@pytest.mark.parametrize("name", ["convnet", "vgg16", "preresnet11", "resnet18", "resnet50"])
+@pytest.mark.parametrize("name", ["convnet", "vgg16", "preresnet11", "resnet18"])
 @pytest.mark.parametrize("greedy", ["removal", "selection"])
 def test_budgets_are_met_exactly_with_the_same_share_of_every_layer(name: str, greedy: str) -> None:
     model, x = zoo.make(name)
@@ -291,9 +291,10 @@ EXPERIMENT = {
 }
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_and_inside_its_trainings_ends_as_if_it_had_not_been(tmp_path: object) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"  # type: ignore[operator]
     victim(whole, experiment=EXPERIMENT)
-    ends = victim(killed, "steps:3", "epoch:2", "steps:3", "epoch:1", experiment=EXPERIMENT)
-    assert [end["status"] for end in ends] == [-9, -9, -9, -9, 0]
+    ends = victim(killed, "steps:3", "epoch:3", experiment=EXPERIMENT)
+    assert [end["status"] for end in ends] == [-9, -9, 0]
     assert outcome(killed, EXPERIMENT) == outcome(whole, EXPERIMENT)
