@@ -3,8 +3,11 @@
     python -m splinecut.experiments.studies.sawtooth --out results
 
 You et al. (2022), appendix: a line with two teeth needs four ReLU units. Set by hand they fit it; trained from a random
-start they mostly do not; a wide layer does, and pruned to four units, halving it and training a little each time, it
-still can. All seeds of one width are trained side by side, as one batch of small networks.
+start they mostly do not; a wide layer does, and pruned to four units, step by step with a little training after each
+cut, it still can. All seeds of one width are trained side by side, as one batch of small networks.
+
+The input's scale, the rate and the widths of NARROWING were chosen by looking at seeds 0 to 11; `unseen` in the result
+counts the other seeds only. The pruned route trains about eleven times as many unit-steps as four units alone.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ from splinecut.pruning.draw import draw as draw_ticket
 from splinecut.training.data.order import generator
 
 NEEDED = 4  # units for two teeth
-WIDTHS = (4, 8, 16, 32, 64, 128)
-WIDE = WIDTHS[-1]
+WIDTHS = (4, 8, 16, 32, 64)
+WIDE = 32
+NARROWING = (16, 10, 7, 5, NEEDED)  # units left after each cut
 SEEDS = 40
+LOOKED_AT = 12  # seeds by which the settings below were chosen
 STEPS = 3000
 RATE = 0.02  # of Adam, down to zero along half a cosine
 POINTS = 200
@@ -104,10 +109,9 @@ def errors(nets: Layers, x: Tensor, y: Tensor) -> list[float]:
 
 
 def narrowed(nets: Layers, x: Tensor, y: Tensor, steps: int) -> Layers:
-    """The networks at four units: halved and trained for a quarter of the steps, again and again, then for all."""
-    while (width := nets.slope.shape[1]) > NEEDED:
-        half = max(NEEDED, width // 2)
-        nets = trained(pruned(nets, x, half), x, y, steps if half == NEEDED else steps // 4)
+    """The networks at four units: cut and trained for a quarter of the steps, again and again, at last for all."""
+    for units in NARROWING:
+        nets = trained(pruned(nets, x, units), x, y, steps if units == NEEDED else steps // 4)
     return nets
 
 
@@ -141,10 +145,9 @@ def study(seeds: int, steps: int = STEPS) -> dict[str, list[float]]:
     """Errors of every way to fit the sawtooth, by seed."""
     x, y = task()
     found = {"by hand": errors(by_hand(), x, y), "by hand, as printed": errors(by_hand((1, -2, 1, -2)), x, y)}
-    for width in track(WIDTHS, "widths"):
-        nets = trained(fresh(width, seeds), x, y, steps)
-        found[f"{width} units"] = errors(nets, x, y)
-    found[PRUNED] = errors(narrowed(nets, x, y, steps), x, y)
+    nets = {width: trained(fresh(width, seeds), x, y, steps) for width in track(WIDTHS, "widths")}
+    found |= {f"{width} units": errors(nets[width], x, y) for width in WIDTHS}
+    found[PRUNED] = errors(narrowed(nets[WIDE], x, y, steps), x, y)
     return found
 
 
@@ -165,7 +168,7 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
         right.axhline(SOLVED, color="grey", lw=0.8, ls=":")
         right.set_yscale("log")
         right.set_xticks(range(len(names)), [*map(str, WIDTHS), f"{WIDE} to {NEEDED}"])
-        right.set(xlabel="units", ylabel="root mean square error")
+        right.set(xlabel="units", ylabel="root mean square error, from 1e-8 up")
 
 
 def main() -> None:
@@ -176,8 +179,13 @@ def main() -> None:
     asked = parser.parse_args()
     found = study(asked.seeds, asked.steps)
     shares = {name: share(values) for name, values in found.items() if len(values) > 1}
-    write(asked.out / "sawtooth.json", __spec__, asked, {"solved below": SOLVED, "solved": shares, "error": found})
+    unseen = {name: share(values[LOOKED_AT:]) for name, values in found.items() if len(values) > LOOKED_AT}
+    result = {"solved below": SOLVED, "solved": shares, "solved, unseen seeds": unseen, "error": found}
+    write(asked.out / "sawtooth.json", __spec__, asked, result)
     draw(found, asked.out / "sawtooth.svg")
+    for name, counted in shares.items():
+        low, high = counted["interval"]
+        print(f"{name}: {counted['solved']} of {counted['of']} solved (95 % interval {low:.0%} to {high:.0%})")
 
 
 if __name__ == "__main__":
