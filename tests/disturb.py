@@ -22,24 +22,27 @@ from pathlib import Path
 
 from splinecut.training.ledger import Ledger
 
-Due = Callable[[float, int], bool]
-"""(seconds since the last kill, runs finished) -> whether to kill a worker now."""
+Due = Callable[[float, int, int], bool]
+"""(seconds since the last kill, runs finished, kills so far) -> whether to kill a worker now."""
 
 
 def sweep(
-    recipe: Path | str, out: Path, *options: str, is_due: Due = lambda seconds, runs: False
+    recipe: Path | str, out: Path, *options: str, is_due: Due = lambda seconds, runs, kills: False
 ) -> tuple[subprocess.Popen[str], int, str]:
     """Runs `splinecut sweep` to its end, killing a worker whenever one is due; (process, kills, what it said)."""
     command = [sys.executable, "-m", "splinecut", "sweep", str(recipe), "--out", str(out), "--workers", "2", *options]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stderr=said, stdout=said, text=True)
         chance, kills, last = random.Random(0), 0, time.monotonic()
-        while process.poll() is None:
-            time.sleep(0.02)
-            workers = busy_workers(process.pid)
-            if workers and is_due(time.monotonic() - last, len(list(out.glob("*/record.json")))):
-                os.kill(chance.choice(workers), signal.SIGKILL)
-                kills, last = kills + 1, time.monotonic()
+        try:
+            while process.poll() is None:
+                time.sleep(0.1)
+                is_time = is_due(time.monotonic() - last, len(list(out.glob("*/record.json"))), kills)
+                if is_time and (workers := busy_workers(process.pid)):
+                    os.kill(chance.choice(workers), signal.SIGKILL)
+                    kills, last = kills + 1, time.monotonic()
+        finally:
+            process.terminate()
         said.seek(0)
         return process, kills, said.read()
 
@@ -101,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = asked.out / name.replace(" ", "-")
         every = asked.every if name != "in peace" else float("inf")
         process, kills, said = sweep(
-            asked.recipe, out, *options, *more, is_due=lambda seconds, runs, e=every: seconds > e
+            asked.recipe, out, *options, *more, is_due=lambda seconds, runs, kills, every=every: seconds > every
         )
         found = outcomes(out)
         expected = expected or found

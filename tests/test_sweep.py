@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from splinecut.errors import InputError
 from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
-from splinecut.experiments.workers import Ending, Job, Workers
+from splinecut.experiments.workers import Ending, Job, Workers, _Worker
 
 BASE: dict[str, Any] = {
     "name": "small",
@@ -169,6 +172,17 @@ def test_a_lost_run_is_taken_up_again_and_a_failed_one_stops_no_other(tmp_path: 
     assert state.lost == {1: 2, 3: 3}
 
 
+def test_a_worker_that_dies_between_two_looks_is_still_reported() -> None:
+    ours, _theirs = multiprocessing.Pipe()
+    looks = iter([True, False, False])  # alive when asked how its job goes, dead when asked whether to keep it
+    sentinel, _ = os.pipe()
+    process = SimpleNamespace(is_alive=lambda: next(looks), sentinel=sentinel, exitcode=-9, join=lambda: None)
+    pool = Workers(1, members=[_Worker(process, ours, job=5)])
+    assert pool.wait(0) == []
+    assert pool.wait(0) == [Ending(5, "its worker process was killed by SIGKILL", is_lost=True)]
+    assert not pool.members
+
+
 def test_time_left_is_unknown_before_the_first_run_has_ended() -> None:
     state = State(expanded(seeds=2, methods=["l2"]))
     assert state.seconds_left is None
@@ -203,26 +217,20 @@ def undisturbed(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-class EveryThird:
-    """Due when three more runs have finished than at the last kill; the first time when one has."""
-
-    def __init__(self) -> None:
-        self.next = 1
-
-    def __call__(self, seconds: float, runs: int) -> bool:
-        if runs < self.next:
-            return False
-        self.next = runs + 3
-        return True
+def every_third(seconds: float, runs: int, kills: int) -> bool:
+    """Due when one run has finished, and then after every third."""
+    return runs > 3 * kills
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # three sweeps, the first of them in the fixture
 @pytest.mark.parametrize("options", [(), ("--ray", "local")], ids=["workers", "ray"])
 def test_a_sweep_whose_workers_are_killed_ends_as_if_they_had_not_been(
     options: tuple[str, ...], recipe: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     if options:
         pytest.importorskip("ray")
-    process, kills, said = sweep(recipe, tmp_path, *options, is_due=EveryThird())
+    process, kills, said = sweep(recipe, tmp_path, *options, is_due=every_third)
     assert process.returncode == 0, said
     assert kills >= 3
     assert len(outcomes(tmp_path)) == 12

@@ -113,7 +113,8 @@ class Workers:
         things: Iterable[Any] = [thing for worker in busy for thing in (worker.pipe, worker.process.sentinel)]
         connection.wait(things, seconds)
         endings = [ending for worker in busy if (ending := _ending(worker)) is not None]
-        self.members = [worker for worker in self.members if worker.process.is_alive() and not worker.pipe.closed]
+        # One that died a moment ago with a job stays until that job has been reported as lost.
+        self.members = [worker for worker in self.members if worker.job is not None or worker.process.is_alive()]
         return endings
 
     def close(self) -> None:
@@ -148,6 +149,7 @@ def _ending(worker: _Worker) -> Ending | None:
     if worker.process.is_alive():
         return None
     worker.pipe.close()
+    worker.job = None
     return Ending(number, _death(worker.process.exitcode), is_lost=True)
 
 
