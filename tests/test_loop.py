@@ -190,3 +190,11 @@ def test_the_mlp_solves_the_x_shape() -> None:
     train(model, cross, plan)
     accuracy = evaluate(model, cross.test).accuracy
     assert accuracy is not None and accuracy > 0.98
+
+
+def test_a_narrow_strided_shortcut_is_trained_without_channels_last(digits: data.DataSet) -> None:
+    layers = [nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 8, 1, stride=2)]
+    net = nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 10)).to(memory_format=torch.channels_last)
+    history = train(net, digits, Plan(epochs=1, batch_size=64))
+    assert layers[1].weight.is_contiguous()
+    assert history[-1]["train_loss"] < 3

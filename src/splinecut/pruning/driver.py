@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
+from splinecut.networks.units import with_stand_in
 from splinecut.pruning import apply
 from splinecut.pruning.bench import Bench, KeepBest, Trained
 from splinecut.pruning.budget import Budget, Keep
@@ -213,8 +214,8 @@ def _at_full_size(scores: Scores, keep: Keep) -> Scores:
 
 
 def _restricted(keep: Keep, before: Keep) -> Keep:
-    """A keep map of the whole network as one of the network that `before` left."""
-    return {name: kept[before[name]] if name in before else kept for name, kept in keep.items()}
+    """A keep map of the whole network as one of the network that `before` left, stand-ins of empty groups included."""
+    return {name: kept[with_stand_in(before[name])] if name in before else kept for name, kept in keep.items()}
 
 
 def _copied(model: nn.Module) -> dict[str, Tensor]:
