@@ -51,7 +51,7 @@ def _root(
 
 @app.command()
 def demo(out: Out = Path("runs"), device: Device = "auto") -> None:
-    """Train a small ConvNet on handwritten digits by three routes and compare what they cost."""
+    """Train and prune a small ConvNet on digits by five routes and a toy, compare them, and write a report."""
     from splinecut.commands import demo as command
 
     command.demo(out, device)

@@ -1,46 +1,78 @@
-"""`splinecut demo`: three routes to a network that reads digits, and what each one costs."""
+"""`splinecut demo`: the whole story on digits and on a toy, a table of what each route costs, and a report."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from splinecut.commands.tables import show_routes
-from splinecut.experiments import runner, spec
+from splinecut.experiments import frames, runner, spec
+from splinecut.experiments.frames import Frame, Frames
 from splinecut.experiments.records import Record
+from splinecut.report import assembly
 from splinecut.training.progress import Watch
 
-ROUTES = {
-    "dense": "train the whole network",
-    "train, prune, retrain": "train it, cut it to half of its FLOPs, refit, train again",
-    "early bird": "stop when the partition has settled, cut, refit, train",
+EARLY = "early bird"
+LATE: dict[str, Any] = {"detector": None, "film": None}  # the whole training first, and nothing stored of it
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> what it does, how its recipe differs from demo-digits
+    "dense": ("train the whole network", LATE | {"method": None}),
+    EARLY: ("stop when the partition has settled, cut to half of the FLOPs, refit, train", {}),
+    "train, prune, retrain": ("train it all, cut it to half of its FLOPs, refit, train again", LATE),
+    "slimming": (
+        "the same by another method: push batch-norm scales to zero, cut, train",
+        LATE | {"method": "slimming"},
+    ),
+    "random": ("the same with channels drawn by lot", LATE | {"method": "random"}),
 }
+REPORT = "report.html"
+SHARED = "demo-shared"  # trainings that routes have in common, until all are done
 
 
-def demo(out: Path, device: str) -> dict[str, Record]:
-    """Runs the three routes (finished ones are read) and prints how they compare."""
+def demo(out: Path, device: str) -> Path:
+    """Runs every route (finished ones are read), prints how they compare and writes the report; returns its path."""
     console = Console()
+    base, toy = spec.load("demo-digits"), spec.load("demo-x-shape")
     routes: dict[str, Record] = {}
-    base = spec.load("demo-digits")
-    for name, about in ROUTES.items():
+    for name, (about, changes) in ROUTES.items():
         console.print(f"[bold]{name}[/bold]: {about}", highlight=False)
-        routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch())
-    show_routes("Handwritten digits, one small ConvNet, three routes", routes)
-    drawn = routes["early bird"].pruning
-    assert drawn is not None
-    console.print(
-        f"The early bird was drawn after epoch {drawn['drawn_epoch']} of {base.training.epochs}; "
-        f"half of the FLOPs were cut and the rest refitted. Records: {out}",
-        highlight=False,
+        routes[name] = runner.run(_route(base, name, changes), out, device=device, watch=Watch(), shared=out / SHARED)
+    console.print("[bold]toy[/bold]: two layers on the plane, every region seen while it trains and shrinks")
+    small = runner.run(toy, out, device=device, watch=Watch())
+    shutil.rmtree(out / SHARED, ignore_errors=True)
+    films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY, {}))]
+    page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
+    show_routes("Handwritten digits, one small ConvNet, five routes", routes)
+    for line in (_bird_line(routes[EARLY], base.training.epochs), _toy_line(films[0]), f"Look at it all: {page}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return page
+
+
+def _route(base: spec.Experiment, name: str, changes: dict[str, Any]) -> spec.Experiment:
+    tables = (
+        base.model_dump(mode="json") | changes | {"name": f"{base.name}-{name.replace(', ', '-').replace(' ', '-')}"}
     )
-    return routes
+    return spec.Experiment.from_dict(tables)
 
 
-def _route(base: spec.Experiment, name: str) -> spec.Experiment:
-    changes: dict[str, object] = {"name": f"{base.name}-{name.replace(', ', '-').replace(' ', '-')}"}
-    if name == "dense":
-        changes |= {"method": None, "detector": None}
-    elif name != "early bird":
-        changes |= {"detector": None}
-    return base.model_copy(update=changes)
+def _bird_line(record: Record, epochs: int) -> str:
+    drawn = record.pruning
+    assert drawn is not None
+    before, after = record.test["after cut"]["accuracy"], record.test["last"]["accuracy"]
+    return (
+        f"Early bird: drawn after epoch {drawn['drawn_epoch']} of {epochs}; {before:.1%} right after the cut and the "
+        f"refit, {after:.1%} in the end."
+    )
+
+
+def _toy_line(film: Frames) -> str:
+    """What pruning does to the toy's partition: the whole network, and the cut nearest to half of its units."""
+    whole = [frame for frame in film if frame.stage == "train"][-1]
+    half = min((frame for frame in film if frame.stage == "prune"), key=lambda frame: abs(frame.keep - 0.5))
+    return f"Toy: {_seen(whole)}; with {half.keep:.0%} of the units {_seen(half)}, without training on."
+
+
+def _seen(frame: Frame) -> str:
+    return f"{len(frame):,} regions ({frame.facts['validation accuracy']:.1%})"
