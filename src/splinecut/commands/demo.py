@@ -45,7 +45,8 @@ def demo(out: Path, device: str) -> Path:
     films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY, {}))]
     page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
     show_routes("Handwritten digits, one small ConvNet, five routes", routes)
-    for line in (_bird_line(routes[EARLY], base.training.epochs), _toy_line(films[0]), f"Look at it all: {page}"):
+    told = (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0]))
+    for line in (*told, f"Look at it all: {page}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     return page
 
@@ -64,6 +65,15 @@ def _bird_line(record: Record, epochs: int) -> str:
     return (
         f"Early bird: drawn after epoch {drawn['drawn_epoch']} of {epochs}; {before:.1%} right after the cut and the "
         f"refit, {after:.1%} in the end."
+    )
+
+
+def _cut_line(routes: dict[str, Record]) -> str:
+    """How the three methods stand right after the cut of a trained network, each with its own refit or none."""
+    late = [record for name, record in routes.items() if name != EARLY]
+    cut = {record.pruning["method"]: record.test["after cut"]["accuracy"] for record in late if record.pruning}
+    return (
+        f"Right after cutting the trained network: {', '.join(f'{name} {value:.1%}' for name, value in cut.items())}."
     )
 
 
