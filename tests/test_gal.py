@@ -70,6 +70,14 @@ def test_three_steps_of_fista_worked_by_hand() -> None:
     assert values == pytest.approx([0.9, 0.8, 0.7 - 0.1 * (t2 - 1) / t3])
 
 
+def test_on_the_sphere_masks_keep_their_ratios_and_zeros_stay() -> None:
+    at = Fista({"a": torch.tensor([3.0, 0.0, 4.0, 0.0]), "b": torch.zeros(2)}, {"a": torch.ones(4), "b": torch.ones(2)})
+    scaled = at.on_the_sphere()
+    assert scaled.value["a"].tolist() == pytest.approx([1.2, 0, 1.6, 0])  # root mean square 2.5
+    assert scaled.ahead["a"].tolist() == pytest.approx([0.4] * 4)
+    assert not scaled.value["b"].any() and (scaled.ahead["b"] == 1).all()
+
+
 def masked(network: str) -> tuple[SoftMasked, torch.Tensor]:
     asked = NETWORKS[network]
     model = models.build(classes=4, seed=0, **asked).double()
@@ -186,7 +194,7 @@ def test_no_label_is_looked_at() -> None:
 
     hook = Unlabelled(model.eval(), discriminator(10), 0.1, 1.0, 0.01, 1, ALONE)
     there.train(student, "adversarial-1", [hook])
-    assert hook.fista is not None and hook.fista.t > 1
+    assert hook.fista is not None and all((mask != 1).any() for mask in hook.fista.value.values())
 
 
 def test_a_huge_strength_takes_every_mask_to_zero_and_none_leaves_them() -> None:

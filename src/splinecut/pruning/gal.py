@@ -8,7 +8,7 @@ the size of the masks.
 
 Departures from the released code, whose defects are known: the discriminator has activations and gives logits, L1 is
 in the proximal step only, masks start at 1, the teacher is in eval mode, and masks see the mean gradient since their
-last step.
+last step. From the paper we depart where `pruning.adversary` says why: masks move on a sphere.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class GAL(Method):
     strength:  of the L1 term, lambda; None finds it by bisection, within `tolerance` of the budget or in `trials`.
     mu:        weight of the squared difference between the teacher's and the student's outputs.
     share:     of the plan's epochs that one adversarial training takes (100 of 160).
-    mask_rate: step size of FISTA; it steps every `mask_every` steps, in short trainings more often.
+    mask_rate: step size of FISTA, which falls with the learning rate; it steps every `mask_every` steps, in short
+               trainings more often.
     """
 
     reference: ClassVar[str] = "Lin et al. 2019"
@@ -66,7 +67,7 @@ class GAL(Method):
     learning_rate: float = 0.01
     batch_size: int = 128
     weight_decay: float = 2e-4
-    mask_rate: float = 0.01
+    mask_rate: float = 0.02
     mask_every: int = 200
     trials: int = 6
     tolerance: float = 0.03
@@ -107,10 +108,9 @@ class GAL(Method):
         if budget.of == "blocks" and not groups.branches:
             raise InputError("a budget of blocks needs a network with residual branches, got one without; use channels")
         plan = self._plan(bench.plan)
-        total = plan.epochs * -(-len(bench.dataset.train) // plan.batch_size)
-        every = max(1, min(self.mask_every, total // MASK_STEPS))
-        # At this strength a mask that nothing holds is at zero by the end, without acceleration.
-        strength = self.strength if self.strength is not None else every / (self.mask_rate * max(1, total))
+        per_epoch = -(-len(bench.dataset.train) // plan.batch_size)
+        every = max(1, min(self.mask_every, plan.epochs * per_epoch // MASK_STEPS))
+        strength = self.strength if self.strength is not None else self._first_guess(plan, per_epoch, every)
         low, high, trials = 0.0, math.inf, []
         nearest: tuple[float, SoftMasked] | None = None
         for number in range(self.trials if self.strength is None else 1):
@@ -149,6 +149,12 @@ class GAL(Method):
         hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, bench.processes)
         bench.train(student, f"adversarial-{number + 1}", [hook], plan, in_paper=False)
         return student
+
+    def _first_guess(self, plan: Plan, per_epoch: int, every: int) -> float:
+        """A strength that pulls each mask three times its size over the training, which empties about half (digits)."""
+        steps = range(every - 1, plan.epochs * per_epoch, every)
+        pull = self.mask_rate * sum(plan.schedule.factor(step, plan.epochs, per_epoch) for step in steps)
+        return 3 / pull if pull else 1.0
 
     def _plan(self, plan: Plan) -> Plan:
         epochs = min(plan.epochs, max(1, round(self.share * plan.epochs)))

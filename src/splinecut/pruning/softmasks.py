@@ -150,3 +150,13 @@ class Fista:
         t = (1 + math.sqrt(1 + 4 * self.t**2)) / 2
         ahead = {n: x + (self.t - 1) / t * (x - self.value[n]) for n, x in value.items()}
         return Fista(value, ahead, t)
+
+    def restarted(self) -> Fista:
+        """The same place without momentum."""
+        return Fista.of(self.value)
+
+    def on_the_sphere(self) -> Fista:
+        """The same place with the masks of every group scaled to a mean square of 1; all zeros stay."""
+        scale = {n: float(x.square().mean().sqrt()) or 1.0 for n, x in self.value.items()}
+        value, ahead = ({n: x / scale[n] for n, x in part.items()} for part in (self.value, self.ahead))
+        return Fista(value, ahead, self.t)

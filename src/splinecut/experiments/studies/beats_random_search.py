@@ -1,0 +1,231 @@
+"""Whether the methods that search are worth their search: LeGR, MetaPruning and GAL beside controls of the same size.
+
+    python -m splinecut.experiments.studies.beats_random_search --method gal --out results/beats-random-gal.json
+
+legr         the searched ranking beside filter norms over all layers, its identity, and layer by layer; equal FLOPs.
+metapruning  rank correlation, over eight width vectors, of their fitness with generated weights and their accuracy when
+             trained from scratch; then the widths found beside equal widths, both trained from scratch.
+gal          masks learnt against the discriminator beside random filters, with the same count in every layer, cut after
+             as many epochs of the same training without masks; and, not to be beaten but to be seen, cut before them.
+
+Batch norms are recalibrated after every cut, in every arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+from splinecut.experiments import runner, spec
+from splinecut.experiments.stages import bench_of, measure
+from splinecut.experiments.studies.beats_random import Comparison
+from splinecut.experiments.studies.refit import interval
+from splinecut.experiments.studies.writing import write
+from splinecut.pruning.adversary import Adversary, discriminator
+from splinecut.pruning.apply import cut
+from splinecut.pruning.bench import Bench
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.densities import twin
+from splinecut.pruning.draw import drawn
+from splinecut.pruning.driver import prune
+from splinecut.pruning.gal import GAL
+from splinecut.pruning.legr import LeGR
+from splinecut.pruning.metapruning import MetaPruning, Space
+from splinecut.pruning.method import NO_RETRAINING, Round
+from splinecut.pruning.pruningnet import first_units
+from splinecut.pruning.refit import recalibrate
+from splinecut.pruning.simple import L2
+from splinecut.pruning.softmasks import SoftMasked
+from splinecut.pruning.ticket import Ticket
+from splinecut.training import devices
+from splinecut.training.ledger import Ledger
+from splinecut.training.plan import Optimizer, Schedule
+from splinecut.training.progress import Watch
+
+DRAWS = 3  # random tickets that a control is the mean of
+VECTORS = 8  # width vectors that are trained from scratch
+LEGR = LeGR(candidates=100, population=20, tournament=5, steps=10, batch_size=64, search_keep=0.45)
+META = MetaPruning(share=1.0, generations=5, candidates=12, parents=5, recalibration=512)
+GAL_ = GAL(batch_size=64, share=1.0)
+FOUND = dict[str, float]
+
+
+def legr(bench: Bench) -> FOUND:
+    """Accuracy of the three rankings at 45 % of the FLOPs, recalibrated and one epoch on."""
+    dense = bench.train(bench.build(bench.seed), "train").model
+    budget = Budget(0.45, "flops")
+    evidence = bench.evidence(dense, LEGR, LEGR.search(bench, dense, Round(budget)))
+    arms = {
+        "legr": drawn(evidence, "legr", LEGR, budget),
+        "norms over all layers": drawn(replace(evidence, found=None), "legr", LEGR, budget),
+        "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
+    }
+    found = {"dense": accuracy(bench, dense)}
+    for arm, ticket in arms.items():
+        found |= after(bench, arm, cut(dense, ticket))
+    return found
+
+
+def metapruning(bench: Bench) -> FOUND:
+    """Correlation of fitness and trained accuracy at 30 % of the FLOPs, then the winner beside equal widths."""
+    from scipy.stats import spearmanr
+
+    budget, model = Budget(0.3, "flops"), bench.build(bench.seed)
+    groups = bench.evidence(model, META).groups
+    net = META.trained(bench, model, groups)
+    space, random = Space(groups, budget, META.ratios, META.window), np.random.default_rng(bench.seed)
+    fresh = random.integers(len(META.ratios), size=(VECTORS, len(groups))).tolist()
+    vectors = [space.widths(space.within(genes, random)) for genes in fresh]
+    fitness = [META.measured(bench, net, widths, Ledger()) for widths in vectors]
+    scratch = [from_scratch(bench, Ticket(first_units(groups, widths), groups)) for widths in vectors]
+    order = [sorted(fitness).index(one) for one in fitness]
+    winner = prune(bench, "metapruning", META, budget)
+    equal = drawn(bench.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
+    return {
+        "correlation of fitness and trained accuracy": float(spearmanr(order, scratch).statistic),
+        "metapruning | from scratch": accuracy(bench, winner.final.model),
+        "equal widths | from scratch": from_scratch(bench, equal),
+        "worst vector | from scratch": min(scratch),
+        "best vector | from scratch": max(scratch),
+    }
+
+
+def from_scratch(bench: Bench, ticket: Ticket) -> float:
+    """Accuracy of the network of these widths, trained by the plan from fresh weights."""
+    return accuracy(bench, bench.train(cut(bench.build(bench.seed + 1), ticket), "retrain").model)
+
+
+def gal(bench: Bench) -> FOUND:
+    """Accuracy of GAL at half of the channels, and of random filters cut before or after the same training."""
+    dense = bench.train(bench.build(bench.seed), "train").model
+    outcome = prune(bench, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
+    found = {"dense": accuracy(bench, dense), **after(bench, "gal", outcome.final.model)}
+    tickets = [twin(outcome.ticket, DRAWS * bench.seed + number) for number in range(DRAWS)]
+    distilled = alike(bench, dense, copy.deepcopy(dense))
+    arms: dict[str, Callable[[Ticket], nn.Module]] = {
+        "random, cut first": lambda ticket: alike(bench, dense, cut(dense, ticket)),
+        "random, cut last": lambda ticket: cut(distilled, ticket),
+    }
+    for arm, make in arms.items():
+        each = [after(bench, arm, make(ticket)) for ticket in tickets]
+        found |= {place: statistics.fmean(one[place] for one in each) for place in each[0]}
+    return found
+
+
+def alike(bench: Bench, teacher: nn.Module, student: nn.Module) -> nn.Module:
+    """`student` after GAL's adversarial training, without masks."""
+    torch.manual_seed(bench.seed)
+    judge = discriminator(bench.dataset.outputs)
+    whole = copy.deepcopy(teacher).eval().requires_grad_(False)
+    groups = bench.evidence(student, GAL_).groups
+    masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
+    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, bench.processes)
+    bench.train(masked, "adversarial", [hook], GAL_._plan(bench.plan), in_paper=False)
+    return student
+
+
+def after(bench: Bench, arm: str, model: nn.Module) -> FOUND:
+    """Accuracy with recalibrated batch norms, then after an epoch at a small learning rate."""
+    recalibrate(model, bench.probe())
+    found = {f"{arm} | recalibrated": accuracy(bench, model)}
+    gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
+    bench.train(model, "one epoch on", plan=bench.plan.model_copy(update=gentle))
+    return {**found, f"{arm} | one epoch on": accuracy(bench, model)}
+
+
+def accuracy(bench: Bench, model: nn.Module) -> float:
+    """Test accuracy."""
+    return float(measure(bench, model)["last"]["accuracy"])
+
+
+@dataclass(frozen=True)
+class Study:
+    """How one seed is done, and which arm is compared with which others."""
+
+    results: Callable[[Bench], FOUND]
+    arm: str
+    controls: tuple[str, ...]
+
+
+STUDIES = {
+    "legr": Study(legr, "legr", ("norms over all layers", "norms layer by layer")),
+    "metapruning": Study(metapruning, "metapruning", ("equal widths", "worst vector", "best vector")),
+    "gal": Study(gal, "gal", ("random, cut last", "random, cut first")),
+}
+
+
+def comparisons(study: Study, by_seed: list[FOUND]) -> list[Comparison]:
+    """The method against its controls at every moment, in points."""
+    found = []
+    for place in [place for place in by_seed[0] if place.startswith(f"{study.arm} | ")]:
+        for control in study.controls:
+            other = place.replace(f"{study.arm} | ", f"{control} | ")
+            found.append(Comparison(place, other, tuple(100 * (seed[place] - seed[other]) for seed in by_seed)))
+    return found
+
+
+def summary(study: Study, by_seed: list[FOUND]) -> dict[str, Any]:
+    """What a committed result says: every seed's numbers, and each comparison."""
+    gains = {
+        f"{pair.first} over {pair.second}": {
+            "gain": interval(list(pair.differences))[0],
+            "wins": pair.wins,
+            "p": pair.p,
+        }
+        for pair in comparisons(study, by_seed)
+    }
+    return {"by seed": by_seed, "gains in points": gains}
+
+
+def show(study: Study, by_seed: list[FOUND]) -> None:
+    """Means with their intervals, then the paired differences."""
+    means = Table("", "mean", title=f"{len(by_seed)} seeds, 95 % intervals")
+    for name in by_seed[0]:
+        mean, half = interval([seed[name] for seed in by_seed])
+        means.add_row(name, f"{mean:.3f} +- {half:.3f}")
+    gains = Table("", "control", "gain, points", "seeds won", "one-sided p")
+    for pair in comparisons(study, by_seed):
+        mean, half = interval(list(pair.differences))
+        gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
+    Console(width=140).print(means, gains)
+
+
+def bench_for(recipe: str, seed: int) -> Bench:
+    """The bench of a recipe, with a tenth of its training images to decide by; nothing is left behind."""
+    experiment = spec.load(recipe, [f"seed={seed}", "data.validation=0.1"])
+    place, quiet = devices.choose("cpu"), Watch(Console(quiet=True))
+    bench = bench_of(experiment, Path(), runner.load_data(experiment), place, devices.ALONE, quiet)
+    return replace(bench, folder=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=STUDIES, required=True)
+    parser.add_argument("--recipe", default="digits-channels")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    study, started = STUDIES[asked.method], time.process_time()
+    by_seed = [study.results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
+    spent = round((time.process_time() - started) / asked.seeds, 1)
+    show(study, by_seed)
+    Console().print(f"{spent} CPU seconds a seed")
+    if asked.out:
+        write(asked.out, __spec__, asked, {**summary(study, by_seed), "CPU seconds a seed": spent})
+
+
+if __name__ == "__main__":
+    main()
