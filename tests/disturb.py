@@ -22,6 +22,8 @@ from pathlib import Path
 
 from splinecut.training.ledger import Ledger
 
+PATIENT = ("--retries", "20")  # on a busy machine the same run may be hit many times before it gets anywhere
+
 Due = Callable[[float, int, int], bool]
 """(seconds since the last kill, runs finished, kills so far) -> whether to kill a worker now."""
 
@@ -30,7 +32,19 @@ def sweep(
     recipe: Path | str, out: Path, *options: str, is_due: Due = lambda seconds, runs, kills: False
 ) -> tuple[subprocess.Popen[str], int, str]:
     """Runs `splinecut sweep` to its end, killing a worker whenever one is due; (process, kills, what it said)."""
-    command = [sys.executable, "-m", "splinecut", "sweep", str(recipe), "--out", str(out), "--workers", "2", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "splinecut",
+        "sweep",
+        str(recipe),
+        "--out",
+        str(out),
+        "--workers",
+        "2",
+        *PATIENT,
+        *options,
+    ]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stderr=said, stdout=said, text=True)
         chance, kills, last = random.Random(0), 0, time.monotonic()
