@@ -22,6 +22,7 @@ from pathlib import Path
 
 from splinecut.training.ledger import Ledger
 
+KEPT = (".safetensors", ".toml")
 PATIENT = ("--retries", "20")  # on a busy machine the same run may be hit many times before it gets anywhere
 
 Due = Callable[[float, int, int], bool]
@@ -98,7 +99,8 @@ def _outcome(path: Path) -> tuple[dict, dict[str, bytes]]:
     ledger = Ledger.from_dict(record.pop("ledger")).without_time()
     for measured in ("energy", "latency", "commit"):
         record.pop(measured)
-    files = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.suffix in (".safetensors", ".toml")}
+    # Hidden files are what a process was writing when it was killed; nobody reads them.
+    files = {file.name: file.read_bytes() for file in path.parent.glob("[!.]*") if file.suffix in KEPT}
     return {**record, "ledger": ledger}, files
 
 
