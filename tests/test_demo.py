@@ -53,7 +53,8 @@ def test_the_demo_goes_on_after_an_interruption_and_ends_with_a_report(
 
 def test_routes_differ_only_in_what_they_say() -> None:
     base = spec.load("demo-digits")
-    routes = {name: demo._route(base, name, changes) for name, (_, changes) in demo.ROUTES.items()}
+    routes = {name: demo._route(base, name) for name in demo.ROUTES}
+    assert all(route.description == demo.ROUTES[name][0] for name, route in routes.items())
     assert len({route.digest for route in routes.values()}) == len(routes)
     assert routes[demo.EARLY].digest == base.digest
     pruned = [route for route in routes.values() if route.method]

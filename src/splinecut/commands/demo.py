@@ -36,13 +36,13 @@ def demo(out: Path, device: str) -> Path:
     console = Console()
     base, toy = spec.load("demo-digits"), spec.load("demo-x-shape")
     routes: dict[str, Record] = {}
-    for name, (about, changes) in ROUTES.items():
+    for name, (about, _) in ROUTES.items():
         console.print(f"[bold]{name}[/bold]: {about}", highlight=False)
-        routes[name] = runner.run(_route(base, name, changes), out, device=device, watch=Watch(), shared=out / SHARED)
+        routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch(), shared=out / SHARED)
     console.print("[bold]toy[/bold]: two layers on the plane, every region seen while it trains and shrinks")
     small = runner.run(toy, out, device=device, watch=Watch())
     shutil.rmtree(out / SHARED, ignore_errors=True)
-    films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY, {}))]
+    films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY))]
     page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
     show_routes("Handwritten digits, one small ConvNet, five routes", routes)
     told = (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0]))
@@ -51,11 +51,12 @@ def demo(out: Path, device: str) -> Path:
     return page
 
 
-def _route(base: spec.Experiment, name: str, changes: dict[str, Any]) -> spec.Experiment:
-    tables = (
-        base.model_dump(mode="json") | changes | {"name": f"{base.name}-{name.replace(', ', '-').replace(' ', '-')}"}
+def _route(base: spec.Experiment, name: str) -> spec.Experiment:
+    about, changes = ROUTES[name]
+    slug = name.replace(", ", "-").replace(" ", "-")
+    return spec.Experiment.from_dict(
+        base.model_dump(mode="json") | changes | {"name": f"{base.name}-{slug}", "description": about}
     )
-    return spec.Experiment.from_dict(tables)
 
 
 def _bird_line(record: Record, epochs: int) -> str:
