@@ -18,6 +18,7 @@ from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
 from splinecut.experiments.workers import Ending, Job, Workers, _Worker
+from splinecut.pruning.catalogue import METHODS
 
 BASE: dict[str, Any] = {
     "name": "small",
@@ -106,6 +107,10 @@ def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
     assert tables.get("description")
     runs = grid.expand(grid.load(recipe)) if "sweep" in tables else [spec.load(recipe)]
     assert runs
+
+
+def test_the_digits_table_has_every_method_of_the_catalogue() -> None:
+    assert {run.method.name for run in grid.expand(grid.load("digits-table")) if run.method} == set(METHODS)
 
 
 def test_the_sweep_that_the_documentation_shows_is_one() -> None:
