@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 .PHONY: demo test stress lint clean
 .DELETE_ON_ERROR:
 
+# One thread: the demo's networks are too small to gain from more.
 demo: $(VENV)/.ready
-	$(BIN)/splinecut demo
+	OMP_NUM_THREADS=1 $(BIN)/splinecut demo
 
 # One thread a process: small tensors gain nothing from more, and two workers share the cores.
 test: $(VENV)/.ready-dev lint

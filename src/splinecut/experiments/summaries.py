@@ -123,7 +123,7 @@ def task(spec: dict[str, Any]) -> str:
 
 def _question(record: Record) -> str:
     """What was asked, whatever the seed and the name."""
-    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description")}
+    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
     return json.dumps(asked, sort_keys=True)
 
 

@@ -109,7 +109,7 @@ def grouped(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 def _question(record: Record) -> str:
     """What was asked, whatever the seed and the name."""
-    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description")}
+    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
     return json.dumps([asked, record.data_hash], sort_keys=True)
 
 

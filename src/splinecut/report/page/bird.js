@@ -110,7 +110,7 @@ function drawCurve(place, bird, shown, drawn, most, setThreshold) {
     points: values.map((value, k) => `${x.at(k + 2)},${y.at(Math.min(value, most))}`).join(" "), fill: "none", ...about,
   }));
   const colours = layerColours(bird.layers.length);
-  bird.layers.forEach((name, i) => name !== shown.layer && line(bird.distances[i], { stroke: css(colours[i]), "stroke-opacity": 0.45 }));
+  bird.layers.forEach((name, i) => name !== shown.layer && line(bird.distances[i], { stroke: css(colours[i]), "stroke-opacity": 0.7 }));
   line(steps, { stroke: "var(--ink)", "stroke-width": 2.5, "stroke-linejoin": "round" });
   const at = y.at(shown.threshold);
   const drag = (event) => setThreshold(y.back(((event.clientY - place.firstChild.getBoundingClientRect().top) * height) / place.firstChild.getBoundingClientRect().height));
