@@ -53,7 +53,7 @@ class MetaPruning(Method):
 
     narrowest, levels: width ratios are `levels` equal steps from `narrowest` to 1.
     hidden:    units between the ratios and a weight.
-    share:     of the plan's epochs, for which the PruningNet is trained (40 of 160).
+    share:     of the plan's epochs, for which the PruningNet is trained (40 of 160); short plans want more than 1.
     recalibration: training images from which a candidate's batch norms take their statistics.
     window:    how far below the budget a candidate may lie, as a share of it; none lies above. What the winner leaves
                of the budget is spent by widening all groups alike.
@@ -80,7 +80,9 @@ class MetaPruning(Method):
         for name in ("levels", "hidden", "generations", "candidates", "parents", "recalibration"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; leave it out for the default")
-        for name in ("narrowest", "share", "mutated", "window"):
+        if self.share <= 0:
+            raise InputError(f"share must be positive, got {self.share}; the default is 0.25 of the plan's epochs")
+        for name in ("narrowest", "mutated", "window"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; leave it out for the default")
 
@@ -144,7 +146,7 @@ class MetaPruning(Method):
         return found.accuracy or 0.0, -found.loss
 
     def _plan(self, plan: Plan) -> Plan:
-        epochs = min(plan.epochs, max(1, round(self.share * plan.epochs)))
+        epochs = max(min(1, plan.epochs), round(self.share * plan.epochs))
         return plan.model_copy(update={"epochs": epochs, "label_smoothing": self.label_smoothing})
 
 

@@ -55,11 +55,12 @@ from splinecut.training.ledger import Ledger
 from splinecut.training.plan import Optimizer, Schedule
 from splinecut.training.progress import Watch
 
-DRAWS = 3  # random tickets that a control is the mean of
+DRAWS = 3  # random tickets, or starts, that an accuracy is the mean of
 VECTORS = 8  # width vectors that are trained from scratch
 LEGR = LeGR(candidates=100, population=20, tournament=5, steps=10, batch_size=64, search_keep=0.45)
 META = MetaPruning(share=1.0, generations=5, candidates=12, parents=5, recalibration=512)
 GAL_ = GAL(batch_size=64, share=1.0)
+CORRELATION = "rank correlation of fitness and trained accuracy"
 FOUND = dict[str, float]
 
 
@@ -86,26 +87,36 @@ def metapruning(bench: Bench) -> FOUND:
     budget, model = Budget(0.3, "flops"), bench.build(bench.seed)
     groups = bench.evidence(model, META).groups
     net = META.trained(bench, model, groups)
-    space, random = Space(groups, budget, META.ratios, META.window), np.random.default_rng(bench.seed)
-    fresh = random.integers(len(META.ratios), size=(VECTORS, len(groups))).tolist()
-    vectors = [space.widths(space.within(genes, random)) for genes in fresh]
+    vectors = some_widths(Space(groups, budget, META.ratios, META.window), bench.seed)
     fitness = [META.measured(bench, net, widths, Ledger()) for widths in vectors]
-    scratch = [from_scratch(bench, Ticket(first_units(groups, widths), groups)) for widths in vectors]
     order = [sorted(fitness).index(one) for one in fitness]
-    winner = prune(bench, "metapruning", META, budget)
+    scratch = [from_scratch(bench, Ticket(first_units(groups, widths), groups)) for widths in vectors]
+    winner = prune(bench, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
     equal = drawn(bench.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
     return {
-        "correlation of fitness and trained accuracy": float(spearmanr(order, scratch).statistic),
-        "metapruning | from scratch": accuracy(bench, winner.final.model),
+        CORRELATION: float(spearmanr(order, scratch).statistic),
+        "metapruning | from scratch": from_scratch(bench, winner),
         "equal widths | from scratch": from_scratch(bench, equal),
         "worst vector | from scratch": min(scratch),
         "best vector | from scratch": max(scratch),
     }
 
 
+def some_widths(space: Space, seed: int) -> list[dict[str, int]]:
+    """Different width vectors within the window."""
+    random, found = np.random.default_rng(seed), dict[tuple[int, ...], dict[str, int]]()
+    while len(found) < VECTORS:
+        genes = space.within(random.integers(len(space.ratios), size=len(space.groups)).tolist(), random)
+        found[genes] = space.widths(genes)
+    return list(found.values())
+
+
 def from_scratch(bench: Bench, ticket: Ticket) -> float:
-    """Accuracy of the network of these widths, trained by the plan from fresh weights."""
-    return accuracy(bench, bench.train(cut(bench.build(bench.seed + 1), ticket), "retrain").model)
+    """Accuracy of the network of these widths, trained by the plan from fresh weights; the mean of several starts."""
+    starts = [replace(bench, seed=DRAWS * bench.seed + number) for number in range(DRAWS)]
+    smaller = [cut(start.build(1000 + start.seed), ticket) for start in starts]
+    trained = [start.train(model, "retrain").model for start, model in zip(starts, smaller, strict=True)]
+    return statistics.fmean(accuracy(bench, model) for model in trained)
 
 
 def gal(bench: Bench) -> FOUND:
@@ -187,7 +198,14 @@ def summary(study: Study, by_seed: list[FOUND]) -> dict[str, Any]:
         }
         for pair in comparisons(study, by_seed)
     }
-    return {"by seed": by_seed, "gains in points": gains}
+    return {"by seed": by_seed, "gains in points": gains, **correlation(by_seed)}
+
+
+def correlation(by_seed: list[FOUND]) -> dict[str, dict[str, float]]:
+    """Mean of the correlations, and the one-sided p of there being none."""
+    values = [seed[CORRELATION] for seed in by_seed if CORRELATION in seed]
+    test = Comparison(CORRELATION, "none", tuple(values))
+    return {CORRELATION: {"mean": statistics.fmean(values), "wins": test.wins, "p": test.p}} if values else {}
 
 
 def show(study: Study, by_seed: list[FOUND]) -> None:
@@ -200,7 +218,7 @@ def show(study: Study, by_seed: list[FOUND]) -> None:
     for pair in comparisons(study, by_seed):
         mean, half = interval(list(pair.differences))
         gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
-    Console(width=140).print(means, gains)
+    Console(width=140).print(means, gains, correlation(by_seed) or "")
 
 
 def bench_for(recipe: str, seed: int) -> Bench:
