@@ -7,7 +7,7 @@ The common scale of a group's masks is free: a norm behind their readers, or the
 the authors write it, L1 then shrinks all masks of a layer together, and their gradients grow as they shrink, until they
 toss them about. So masks move on a sphere: after each step those of a group are scaled to a mean square of 1, and L1
 acts on what they differ by; gradients are taken in units of their size in the group. Half of a small ConvNet's channels
-cut, on digits, two seeds: 86 and 88 % accuracy without this, 96 and 97 % with it.
+cut, on digits, two seeds: 88 and 89 % accuracy without this, 95 and 96 % with it.
 """
 
 from __future__ import annotations
