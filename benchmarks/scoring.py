@@ -1,6 +1,6 @@
 """How long it takes to score, select and cut VGG-16 and ResNet-50, and what scoring costs beside a training.
 
-    python benchmarks/scoring.py [--networks vgg16 resnet50] [--probe 64] [--out results/scoring.json]
+    python benchmarks/scoring.py [--networks vgg16 resnet50] [--out results/scoring.json]
 
 Inputs are random images and weights are as initialised: neither changes what is computed. Reading the groups off the
 network, which is done once whatever the method, stands apart. "score and select" holds all else that `sc.draw` does:
@@ -39,6 +39,7 @@ FORMS = ("joint", "corrected", "paper")
 SCOPES = ("layer", "global")
 SHAPES = {"vgg16": (3, 32, 32), "resnet50": (3, 224, 224)}
 CLASSES = {"vgg16": 10, "resnet50": 1000}
+PROBE = {"vgg16": 64, "resnet50": 24}  # images
 IMAGES = {"vgg16": 160 * 50_000, "resnet50": 90 * 1_281_167}  # that the paper's trainings look at, epochs x images
 
 
@@ -53,16 +54,16 @@ def timed(work: Callable[[], Any], turns: int) -> tuple[Any, dict[str, float]]:
     return result, {"seconds": round(statistics.median(walls), 3), "cpu": round(statistics.median(cpus), 3)}
 
 
-def measure(name: str, n_images: int, turns: int) -> list[dict[str, Any]]:
+def measure(name: str, turns: int) -> list[dict[str, Any]]:
     """One row for each step of pruning this network."""
     shape = SHAPES[name]
     model = models.build(name, classes=CLASSES[name], input_shape=shape, seed=0).eval()
-    probe = torch.randn(n_images, *shape, generator=torch.Generator().manual_seed(0))
+    probe = torch.randn(PROBE[name], *shape, generator=torch.Generator().manual_seed(0))
     flops = forward_flops(model, shape)
     found, took = timed(lambda: groups(model, probe), turns)
     rows = [{"network": name, "step": "read groups", **took}]
     with torch.no_grad():
-        took = timed(lambda: [model(part) for part in probe.split(64)], turns)[1]
+        took = timed(lambda: [model(part) for part in probe.split(8)], turns)[1]
     rows.append({"network": name, "step": "forward pass of the probe, nothing else", **took})
     evidence = Evidence(model, found, probe)
     for form in FORMS:
@@ -80,19 +81,18 @@ def measure(name: str, n_images: int, turns: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--probe", type=int, default=64)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     rows = []
     for name in asked.networks:
-        for row in measure(name, asked.probe, asked.turns):
+        for row in measure(name, asked.turns):
             rows.append(row)
             print("; ".join(f"{key}: {value}" for key, value in row.items()), flush=True)
     peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
-    print(f"probe of {asked.probe} images, {torch.get_num_threads()} threads, peak {peak} GB")
+    print(f"{torch.get_num_threads()} threads, peak {peak} GB")
     if asked.out:
-        facts = {"probe": asked.probe, "threads": torch.get_num_threads(), "peak GB": peak, "versions": versions()}
+        facts = {"probe": PROBE, "threads": torch.get_num_threads(), "peak GB": peak, "versions": versions()}
         write_json(asked.out, {**facts, "rows": rows})
 
 

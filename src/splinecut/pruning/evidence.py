@@ -17,7 +17,8 @@ from splinecut.geometry.cuts import Cuts, cuts, fold_batch_norm
 from splinecut.networks.units import Groups, Producer, UnitGroup
 from splinecut.networks.wrappers import evaluating
 
-BATCH = 64  # probe inputs that run through the network together
+BATCH = 64  # probe inputs that run through the network together,
+NUMBERS = 2**20  # or fewer, if they have more numbers than this: large images run faster when few are in the caches
 ROWS = 20_000  # samples of a reader's input that are looked at; more positions of an image add little
 
 
@@ -134,11 +135,16 @@ def watch(model: nn.Module, probe: Tensor, see: dict[str, Callable[[Tensor], Non
     """Runs the probe through `model` in eval mode, batch by batch, and shows what enters the modules in `see`."""
     like = next(model.parameters())
     with evaluating(model), torch.random.fork_rng(devices=[]), _watching(model, see):
-        for part in probe.split(BATCH):
+        for part in probe.split(_batch(probe)):
             try:
                 model(part.to(like.device, like.dtype))
             except _Enough:
                 continue
+
+
+def _batch(probe: Tensor) -> int:
+    """How many inputs of the probe run together."""
+    return max(1, min(BATCH, NUMBERS // max(1, probe[0].numel())))
 
 
 def stop() -> None:
@@ -164,14 +170,14 @@ class Moments:
         return cls(np.zeros(size), np.zeros(size), np.zeros((size, size)))
 
     def add(self, rows: Float[Tensor, "rows units"]) -> None:
-        table = rows.cpu().numpy()
         if not self.n_rows:
-            self.origin = table.mean(0)
-        table = table - self.origin
-        self.total += table.sum(0, dtype=np.float64)
-        # Products of a batch in the network's own precision, sums over batches in double.
-        self.products += table.T @ table
-        self.n_rows += len(table)
+            self.origin = rows.mean(0).cpu().numpy()
+        beyond = rows - torch.from_numpy(self.origin).to(rows)
+        self.total += beyond.sum(0, dtype=torch.float64).cpu().numpy()
+        # Products of a batch in the network's own precision, sums over batches in double. By torch, on the threads that
+        # the network runs on: those of NumPy's BLAS would go on spinning into the next layer.
+        self.products += (beyond.T @ beyond).cpu().numpy()
+        self.n_rows += len(rows)
 
     @property
     def mean(self) -> Float[np.ndarray, " units"]:
@@ -186,7 +192,7 @@ class Moments:
 def moments(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str], Moments]:
     """Mean and covariance of what the units send to each reader, by its place; one pass of the probe."""
     found = {reader.place: Moments.of(len(reader.columns)) for reader in wanted}
-    most = int(ROWS * BATCH / max(1, len(evidence.probe)))
+    most = int(ROWS * _batch(evidence.probe) / max(1, len(evidence.probe)))
     see: dict[str, Callable[[Tensor], None]] = {}
     for module in {reader.module for reader in wanted}:
         here = [reader for reader in wanted if reader.module == module]
