@@ -21,7 +21,7 @@ from splinecut.cli import app
 from splinecut.commands.sheets import FORMATS, Sheet
 from splinecut.commands.tables import COLUMNS
 from splinecut.errors import InputError
-from splinecut.experiments import records
+from splinecut.experiments import committed, records
 from splinecut.experiments.published import _results, published
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
@@ -198,10 +198,27 @@ def test_a_regression_shows_its_loss(tmp_path: Path) -> None:
     assert "loss last" in said and "1.5" in said
 
 
-def test_a_summary_of_every_run_is_written_on_request(runs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--format", "markdown", "--against", "dense")])
+def test_a_written_table_is_read_as_the_runs_it_was_made_of(runs: Path, tmp_path: Path, options: tuple[str]) -> None:
+    said, _ = table(runs, *options, "--json", tmp_path / "all.json")
+    assert table(tmp_path / "all.json", *options)[0] == said
+    assert table(runs, tmp_path / "all.json", *options)[0].count("vgg16") == 2 * said.count("vgg16")
+
+
+def test_a_written_table_says_what_its_sweep_executed(runs: Path, tmp_path: Path) -> None:
+    compute = {"charged_flops": 4, "executed_flops": 1, "share": 0.25, "runs": 6}
+    known = {"sweep": "digits-table", "compute": compute, "failed": {}, "lost workers": 0}
+    (runs / "sweep.json").write_text(json.dumps(known))
     table(runs, "--json", tmp_path / "all.json")
-    written = json.loads((tmp_path / "all.json").read_text())["runs"]
-    assert len(written) == 6 and written[0]["training_flops"] == {"paper": 20, "full": 30}
+    (sweep,) = json.loads((tmp_path / "all.json").read_text())["sweeps"]
+    assert sweep["compute"] == compute and sweep["command"] == "splinecut sweep digits-table"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "splinecut table", "schema": 9, "rows": []}'])
+def test_a_foreign_file_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(InputError, match="is not a table that `splinecut table --json` wrote"):
+        committed.load(tmp_path / "other.json")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.commands.sheets import FORMATS, PLUS_MINUS, Sheet
-from splinecut.errors import unknown
+from splinecut.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from splinecut.experiments.records import Record
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders that hold some.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders that hold some, or tables written with --json.")
+    ],
     format_: Annotated[str, typer.Option("--format", help="text, markdown, csv or latex.")] = "text",
     against: Annotated[
         str | None, typer.Option(help="A row's name: adds differences to it, paired by seed, with intervals.")
@@ -29,17 +30,23 @@ def table(
     columns: Annotated[
         str | None, typer.Option(help="Comma-separated names, or `all`; a wrong name lists them. csv always has all.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Also write a summary of every run to this file.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Also write every number of every seed to this file, which can be read again.")
+    ] = None,
 ) -> None:
     """Print finished runs side by side: mean and 95 % interval over seeds, and the paper's numbers where there are."""
-    from splinecut.experiments.records import find, summary
+    from splinecut.experiments import committed
+    from splinecut.experiments.records import find
     from splinecut.experiments.summaries import rows
-    from splinecut.files import write_json
 
     if format_ not in FORMATS:
         raise unknown("format", format_, FORMATS)
-    records, skipped = find(runs)
-    found = rows(records)
+    files = [place for place in runs if place.suffix == ".json"]
+    folders = [place for place in runs if place.suffix != ".json"]
+    if files and json is not None:
+        raise InputError(f"--json writes what runs say, and {files[0]} is a written table; give run folders")
+    records, skipped = find(folders)
+    found = [*rows(records), *(row for file in files for row in committed.load(file))]
     made = raw_sheet(found, against) if format_ == "csv" else sheet(found, against, _chosen(columns, found))
     if format_ == "text" and sys.stdout.isatty():
         Console().print(_rich(made))
@@ -48,8 +55,7 @@ def table(
     for line in skipped:
         print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
-        today = datetime.now(UTC).date().isoformat()
-        write_json(json, {"date": today, "runs": [summary(record) for record in records]})
+        committed.save(json, records, folders)
 
 
 def _percent(value: float) -> str:

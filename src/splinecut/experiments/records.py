@@ -97,31 +97,6 @@ def is_complete(folder: str | Path) -> bool:
     return (Path(folder) / FILE).is_file()
 
 
-def summary(record: Record) -> dict[str, Any]:
-    """What a committed result keeps of a run: what was asked, what came out, what it cost, by which versions."""
-    total = record.costs.total
-    return {
-        "name": record.name,
-        "digest": record.digest,
-        "spec": record.spec,
-        "test": record.test,
-        "parameters": record.parameters,
-        "forward_flops": record.forward_flops,
-        "training_flops": {"paper": total.paper_flops, "full": total.flops},
-        "seconds": round(total.seconds, 1),
-        "latency": record.latency,
-        "energy": record.energy,
-        "pruning": {k: v for k, v in record.pruning.items() if k in _SUMMED} if record.pruning else None,
-        "data_hash": record.data_hash,
-        "versions": record.versions,
-        "commit": record.commit,
-        "schema": record.schema,
-    }
-
-
-_SUMMED = ("method", "options", "budget", "achieved", "layers", "drawn_epoch", "drawn_step", "is_early")
-
-
 def find(places: Iterable[str | Path]) -> tuple[list[Record], list[str]]:
     """All records in and below these folders, by name and seed, and one line on each that cannot be read."""
     found: list[Record] = []

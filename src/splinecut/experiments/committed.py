@@ -1,0 +1,67 @@
+"""A table as it is committed: every number of every seed, and what made them; `splinecut table` reads it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from splinecut.errors import InputError
+from splinecut.experiments.folder import versions
+from splinecut.experiments.records import Record
+from splinecut.experiments.summaries import Row, rows
+from splinecut.files import write_json
+
+SCHEMA = 1
+KIND = "splinecut table"
+SWEEP = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
+
+
+def save(path: Path, records: Sequence[Record], places: Sequence[Path]) -> Path:
+    """Writes the rows of these records, with the sweeps they are of."""
+    facts = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": versions(),
+        "commits": sorted({record.commit for record in records if record.commit}),
+        "data": {record.spec["data"]["name"]: record.data_hash for record in records},
+        "sweeps": [sweep for place in places if (sweep := _sweep(place)) is not None],
+    }
+    return write_json(path, {**facts, "rows": [_plain(row) for row in rows(records)]})
+
+
+def load(path: Path) -> list[Row]:
+    """The rows of a committed table."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["kind"] != KIND or found["schema"] != SCHEMA:
+            raise ValueError(f"kind {found['kind']!r}, schema {found['schema']!r}")
+        return [_row(each) for each in found["rows"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is not a table that `splinecut table --json` wrote ({error}); give run folders or such a file"
+        ) from error
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    by_seed = {str(seed): numbers for seed, numbers in sorted(row.by_seed.items())}
+    named = {"task": row.task, "name": row.name, "keep": row.keep, "of": row.of}
+    return {**named, "published": row.published, "by_seed": by_seed}
+
+
+def _row(plain: dict[str, Any]) -> Row:
+    by_seed = {int(seed): dict(numbers) for seed, numbers in plain["by_seed"].items()}
+    return Row(plain["task"], plain["name"], plain["keep"], plain["of"], by_seed, plain["published"])
+
+
+def _sweep(place: Path) -> dict[str, Any] | None:
+    """What a sweep's own record says of it, and the command that runs it again."""
+    try:
+        known = json.loads((place / SWEEP).read_text(encoding="utf-8"))
+        command = f"splinecut sweep {known['sweep']}"
+        return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
