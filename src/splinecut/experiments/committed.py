@@ -36,14 +36,18 @@ def save(path: Path, records: Sequence[Record], places: Sequence[Path]) -> Path:
 def load(path: Path) -> list[Row]:
     """The rows of a committed table."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["kind"] != KIND or found["schema"] != SCHEMA:
-            raise ValueError(f"kind {found['kind']!r}, schema {found['schema']!r}")
-        return [_row(each) for each in found["rows"]]
+        return rows_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is not a table that `splinecut table --json` wrote ({error}); give run folders or such a file"
         ) from error
+
+
+def rows_of(known: dict[str, Any]) -> list[Row]:
+    """The rows of a committed table that was read already."""
+    if known["kind"] != KIND or known["schema"] != SCHEMA:
+        raise ValueError(f"kind {known['kind']!r}, schema {known['schema']!r}")
+    return [_row(each) for each in known["rows"]]
 
 
 def _plain(row: Row) -> dict[str, Any]:

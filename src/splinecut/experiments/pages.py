@@ -1,0 +1,133 @@
+"""Tables in README and docs, filled in from committed results: `python -m splinecut.experiments.pages README.md`.
+
+A page names the result where its table stands, and the table is written between the two marks:
+
+    <!-- results/digits-table.json -->
+    | method | ...
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from splinecut.errors import InputError
+from splinecut.experiments import committed
+from splinecut.experiments.summaries import Estimate, Row
+from splinecut.files import write_text
+
+BLOCK = re.compile(r"(<!-- (\S+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
+REFIT_COLUMNS = (("0.7", "none"), ("0.7", "least_squares"), ("0.5", "least_squares"), ("0.3", "least_squares"))
+DENSE = "dense"
+
+
+def filled(text: str, root: Path) -> str:
+    """A page with every table written anew from the result it names, a path from `root`."""
+    return BLOCK.sub(lambda found: found[1] + table(root / found[2]) + found[3], text)
+
+
+def table(path: Path) -> str:
+    """The Markdown table of one result."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({error}); run the command beside the table again") from error
+    made = next((make for key, make in MAKERS.items() if key in known), None)
+    if made is None:
+        raise InputError(f"{path} has none of {', '.join(MAKERS)}; no table is known for such a result")
+    return _markdown(made(known))
+
+
+def _refit(known: dict[str, Any]) -> list[list[str]]:
+    """Accuracy right after the cut, by criterion."""
+    by_seed = known["accuracy by seed"]
+    criteria = dict.fromkeys(place.split(" | ")[0] for place in by_seed[0] if " | " in place)
+    refitted = {"none": "no refit", "least_squares": "refit"}
+    rows = [["criterion", *(f"keep {keep}, {refitted[how]}" for keep, how in REFIT_COLUMNS)]]
+    for name in criteria:
+        places = [f"{name} | {keep} | {how}" for keep, how in REFIT_COLUMNS]
+        rows.append([name, *(_percent(Estimate.of([seed[place] for seed in by_seed])) for place in places)])
+    return rows
+
+
+def _headline(known: dict[str, Any]) -> list[list[str]]:
+    """The routes of the headline study, dense first."""
+    rows = [["route", "accuracy %", "against dense", "training FLOPs (dense = 1)", "FLOPs kept", "drawn at epoch"]]
+    for row in known["rows"]:
+        (mean, half), (gap, wide) = row["accuracy"], row["against dense"]
+        is_dense = row["route"].endswith(f"-{DENSE}")
+        drawn = "" if None in row["drawn epochs"] else ", ".join(map(str, row["drawn epochs"]))
+        rows.append(
+            [
+                _route(row["route"], known["recipe"]),
+                f"{mean:.1f} ± {half:.1f}",
+                "" if is_dense else f"{gap:+.1f} ± {wide:.1f}",
+                f"{row['training flops']:.2f}",
+                f"{row['kept flops']:.2f}",
+                drawn,
+            ]
+        )
+    return rows
+
+
+def _route(name: str, recipe: str) -> str:
+    route, _, keep = name.removeprefix(f"{recipe}-").rpartition("-")
+    return f"{route.replace('-', ' ')}, keep {keep}" if route else keep
+
+
+def _sweep(known: dict[str, Any]) -> list[list[str]]:
+    """Accuracy by method and budget, with the training FLOPs of the whole route relative to the dense training."""
+    rows = committed.rows_of(known)
+    keeps = sorted({row.keep for row in rows if row.of}, reverse=True)
+    tasks = dict.fromkeys(row.task for row in rows)
+    made = [["method", *(f"keep {keep:g}" for keep in keeps)]]
+    for task in tasks:
+        here = [row for row in rows if row.task == task]
+        dense = next((row for row in here if not row.of), None)
+        whole = f"*{task}*" if dense is None else f"*{task}; whole: {_percent(dense.estimate('last_top1'))} %*"
+        made.append([whole, *[""] * len(keeps)])
+        for name in dict.fromkeys(row.name for row in here if row.of):
+            cells = {row.keep: _cell(row, dense) for row in here if row.name == name and row.of}
+            made.append([name, *(cells.get(keep, "") for keep in keeps)])
+    return made
+
+
+def _cell(row: Row, dense: Row | None) -> str:
+    spent = row.estimate("full_flops")
+    base = dense.estimate("full_flops") if dense else None
+    cost = f" ({spent.mean / base.mean:.2f})" if spent and base else ""
+    return _percent(row.estimate("last_top1")) + cost
+
+
+def _percent(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    half = "" if estimate.half is None else f" ± {100 * estimate.half:.1f}"
+    return f"{100 * estimate.mean:.1f}{half}"
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = [rows[0], ["---", *["---:"] * (len(rows[0]) - 1)], *rows[1:]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+MAKERS: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {  # a key that tells a result -> its table
+    "accuracy by seed": _refit,
+    "runs": _headline,
+    "kind": _sweep,
+}
+
+
+def main() -> None:
+    for page in map(Path, sys.argv[1:]):
+        write_text(page, filled(page.read_text(encoding="utf-8"), Path()))
+        print(f"filled {page}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What README and docs print is what results/ holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from splinecut.errors import InputError
+from splinecut.experiments import pages
+
+ROOT = Path(__file__).parents[1]
+FILLED = [
+    page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if pages.BLOCK.search(page.read_text())
+]
+
+
+@pytest.mark.parametrize("page", FILLED, ids=lambda page: page.name)
+def test_tables_of_a_page_equal_the_committed_results(page: Path) -> None:
+    assert pages.filled(page.read_text(), ROOT) == page.read_text(), (
+        f"run python -m splinecut.experiments.pages {page.name}"
+    )
+
+
+def test_the_readme_has_such_tables() -> None:
+    assert "README.md" in {page.name for page in FILLED}
+
+
+def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
+    places = [f"random | {keep} | {how}" for keep, how in pages.REFIT_COLUMNS]
+    by_seed = [dict.fromkeys(places, accuracy) for accuracy in (0.5, 0.7)]
+    (tmp_path / "one.json").write_text(json.dumps({"accuracy by seed": by_seed}))
+    text = "before\n<!-- one.json -->\nold\n<!-- end -->\nafter\n"
+    found = pages.filled(text, tmp_path)
+    assert found.startswith("before\n<!-- one.json -->\n| criterion |") and found.endswith("|\n<!-- end -->\nafter\n")
+    assert "60.0 ± 127.1" in found and "old" not in found  # 0.1 x t(1), the 97.5 % point of which is 12.706
+    assert pages.filled(found, tmp_path) == found
+
+
+def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
+    def row(name: str, of: str, keep: float, accuracy: float, flops: float) -> dict[str, object]:
+        numbers = {"0": {"last_top1": accuracy, "full_flops": flops}}
+        return {"task": "toy", "name": name, "keep": keep, "of": of, "published": {}, "by_seed": numbers}
+
+    rows = [
+        row("dense", "", 1.0, 0.9, 100.0),
+        row("l2", "channels", 0.5, 0.8, 150.0),
+        row("l2", "channels", 0.1, 0.3, 120.0),
+    ]
+    (tmp_path / "t.json").write_text(json.dumps({"kind": "splinecut table", "schema": 1, "rows": rows}))
+    lines = pages.table(tmp_path / "t.json").splitlines()
+    assert lines[0] == "| method | keep 0.5 | keep 0.1 |"
+    assert lines[2:] == ["| *toy; whole: 90.0 %* |  |  |", "| l2 | 80.0 (1.50) | 30.0 (1.20) |"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]"])
+def test_a_result_without_a_table_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(InputError):
+        pages.table(tmp_path / "r.json")
