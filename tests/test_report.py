@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import splinecut as sc
 from report_samples import HOSTILE, STEPS, many_records, record, small_film
@@ -40,17 +39,10 @@ def test_packed_arrays_are_found_where_their_entries_say() -> None:
         np.testing.assert_array_equal(np.frombuffer(data, kind, n, start), arrays[name])
 
 
-def test_intervals_are_students() -> None:
-    values = [0.9, 0.92, 0.97]
-    found = facts.Estimate.of(values)
-    assert found is not None and found.half is not None
-    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-    assert found.mean - found.half == pytest.approx(low) and found.mean + found.half == pytest.approx(high)
-
-
-def test_one_seed_has_no_interval() -> None:
-    assert facts.Estimate.of([0.5]) == facts.Estimate(0.5, None, 1)
-    assert facts.Estimate.of([]) is None
+def test_the_subset_drawn_for_a_seed_does_not_part_the_seeds() -> None:
+    records = [replace(record("a", seed), data_hash=f"{seed}" * 64) for seed in range(3)]
+    (group,) = facts.grouped(records)
+    assert group["test"]["last"][2] == 3
 
 
 def test_runs_that_differ_in_seed_only_are_one_row() -> None:

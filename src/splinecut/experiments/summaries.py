@@ -71,7 +71,7 @@ def rows(records: Sequence[Record]) -> list[Row]:
     """One row for all runs of the same question; the whole network first in each task, then by name and budget."""
     together: dict[str, list[Record]] = {}
     for record in records:
-        together.setdefault(_question(record), []).append(record)
+        together.setdefault(question(record), []).append(record)
     found = [_row(group) for group in together.values()]
     return sorted(found, key=lambda row: (row.task, row.of != "", row.name, -row.keep))
 
@@ -121,7 +121,7 @@ def task(spec: dict[str, Any]) -> str:
     return f"{model['name']}{width} on {data['name']}{size}"
 
 
-def _question(record: Record) -> str:
+def question(record: Record) -> str:
     """What was asked, whatever the seed and the name."""
     asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
     return json.dumps(asked, sort_keys=True)

@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from splinecut.experiments.records import Record
+from splinecut.experiments.summaries import Estimate, question, task
 
 MOMENTS = ("last", "best", "after cut")  # of the network whose test metrics a record holds
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and half the width of its 95 % interval, None for a single seed."""
-
-    mean: float
-    half: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate | None:
-        """Student's interval: t(n - 1) times the standard error."""
-        if not values:
-            return None
-        mean, n = float(np.mean(values)), len(values)
-        if n == 1:
-            return cls(mean, None, 1)
-        from scipy.special import stdtrit
-
-        t = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
-        return cls(mean, t * float(np.std(values, ddof=1)) / n**0.5, n)
-
-    def to_list(self) -> list[float | None]:
-        return [self.mean, self.half, self.n]
-
-
-def task(record: Record) -> str:
-    """What the run is about: runs of one task may be compared."""
-    model, data = record.spec["model"], record.spec["data"]
-    width = "" if model.get("width", 1.0) == 1.0 else f" x{model['width']:g}"
-    return f"{model['name']}{width} on {data['name']}"
 
 
 def series(record: Record) -> str:
@@ -82,7 +46,7 @@ def row(record: Record) -> dict[str, Any]:
     return {
         "name": record.name,
         "digest": record.digest,
-        "task": task(record),
+        "task": task(record.spec),
         "series": series(record),
         "budget": budget(record),
         "seed": record.spec.get("seed", 0),
@@ -100,17 +64,11 @@ def grouped(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Runs that differ in their seed only as one row each, with an `Estimate` for every number, by task and series."""
     together: dict[str, list[int]] = {}
     for number, record in enumerate(records):
-        together.setdefault(_question(record), []).append(number)
+        together.setdefault(question(record), []).append(number)
     groups = [_group([records[number] for number in numbers], numbers) for numbers in together.values()]
     return sorted(
         groups, key=lambda group: (group["task"], group["series"] != "dense", group["series"], -group["keep"])
     )
-
-
-def _question(record: Record) -> str:
-    """What was asked, whatever the seed and the name."""
-    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
-    return json.dumps([asked, record.data_hash], sort_keys=True)
 
 
 def _group(records: list[Record], numbers: list[int]) -> dict[str, Any]:
@@ -118,8 +76,9 @@ def _group(records: list[Record], numbers: list[int]) -> dict[str, Any]:
     first = rows[0]
 
     def estimate(values: list[float | None]) -> list[float | None] | None:
-        found = Estimate.of([value for value in values if value is not None])
-        return found.to_list() if found else None
+        known = [value for value in values if value is not None]
+        found = Estimate.of(known) if known else None
+        return [found.mean, found.half, found.n] if found else None
 
     numbers_of = ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")
     return {
