@@ -27,7 +27,7 @@ from rich.table import Table
 from splinecut.experiments import runner, spec
 from splinecut.experiments.folder import commit, versions
 from splinecut.experiments.records import Record
-from splinecut.experiments.studies.refit import interval
+from splinecut.experiments.studies.refit import interval, whole
 from splinecut.files import write_json
 
 KEEPS = (0.7, 0.5, 0.3)
@@ -43,7 +43,7 @@ def experiments(recipe: str, seeds: list[int], routes: list[str], keeps: tuple[f
     found = []
     for seed in seeds:
         base = spec.load(recipe, [f"seed={seed}"])
-        found.append(base.model_copy(update={"name": f"{base.name}-dense", "method": None, "detector": None}))
+        found.append(whole(base))
         for keep, route in itertools.product(keeps, routes):
             changes = [change for change in ROUTES[route] if "=" in change]
             one = spec.load(recipe, [f"seed={seed}", f"budget.keep={keep}", *changes])

@@ -1,6 +1,7 @@
 """What refitting is worth: accuracy right after a cut, by criterion and by refit, with no training after it.
 
-    python -m splinecut.experiments.studies.refit convnet-fashion --data-dir DATA --seeds 5 --out results/refit.json
+    python -m splinecut.experiments.studies.refit convnet-fashion --data-dir DATA --out results/refit.json
+    python -m splinecut.experiments.studies.refit headline-vgg16 --seeds 3 --data-dir DATA --out results/refit-vgg.json
 
 The same share of every layer's channels stays, so criteria differ only in which ones. Networks are trained by the
 recipe, one for each seed, and kept in the run folder: a second call reads them.
@@ -77,9 +78,16 @@ def interval(values: list[float]) -> tuple[float, float]:
     return statistics.fmean(values), float(half)
 
 
+def whole(experiment: spec.Experiment) -> spec.Experiment:
+    """The same training with nothing cut."""
+    if experiment.method is None:
+        return experiment
+    return experiment.model_copy(update={"name": f"{experiment.name}-dense", "method": None, "detector": None})
+
+
 def trained(experiment: spec.Experiment, out: Path, data_dir: Path | None) -> tuple[nn.Module, DataSet]:
     """The experiment's network as its run left it, and its data."""
-    runner.run(experiment, out, data_dir)
+    runner.run(experiment, out, data_dir, shared=out / "shared")
     dataset = runner.load_data(experiment, data_dir)
     model = build_model(experiment, dataset)
     model.load_state_dict(load_file(out / experiment.folder / "model.safetensors"))
@@ -109,7 +117,7 @@ def main() -> None:
     asked = parser.parse_args()
     by_seed = []
     for seed in track(range(asked.seeds), "seeds"):
-        experiment = spec.load(asked.recipe, [f"seed={seed}"])
+        experiment = whole(spec.load(asked.recipe, [f"seed={seed}"]))
         by_seed.append(accuracies(*trained(experiment, asked.runs, asked.data_dir), seed))
     show(by_seed)
     if asked.out:

@@ -1,0 +1,90 @@
+"""The studies that compare routes: what each is charged, and how routes are set against the dense network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from splinecut.experiments import runner, spec
+from splinecut.experiments.records import Record
+from splinecut.experiments.studies import headline, refit
+from splinecut.training.progress import Watch
+
+RECIPE = """
+probe = 64
+model = { name = "convnet", preset = "digits" }
+data = "digits"
+method = "spline"
+training = { epochs = 3, batch_size = 256 }
+detector = { name = "early-bird-spline", rule = "paper", threshold = 1.0 }
+budget = { keep = 0.5, of = "flops" }
+"""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    """One seed of every route, at one budget."""
+    folder = tmp_path_factory.mktemp("headline")
+    recipe = folder / "tiny.toml"
+    recipe.write_text(RECIPE)
+    asked = headline.experiments(str(recipe), [0], list(headline.ROUTES), (0.5,))
+    return {one.name: runner.run(one, folder, watch=Watch(), shared=folder / "shared") for one in asked}
+
+
+def test_every_route_runs_once_and_dense_comes_first(records: dict[str, Record]) -> None:
+    routes = ["dense", "early-bird-0.5", "train-prune-retrain-0.5", "from-scratch-0.5"]
+    assert list(records) == [f"tiny-{route}" for route in routes]
+
+
+def test_a_route_is_charged_all_it_takes(records: dict[str, Record]) -> None:
+    dense, early, late, _ = records.values()
+    assert headline.fact(dense)["full_flops"] == dense.costs.total.flops
+    assert early.pruning is not None and early.pruning["drawn_epoch"] == 3
+    assert late.costs.phases["train"].flops == dense.costs.phases["train"].flops
+    for record in (early, late):
+        known = headline.fact(record)
+        assert known["full_flops"] == record.costs.total.flops > dense.costs.phases["train"].flops
+        assert known["achieved"]["flops"] <= 0.5 * known["achieved"]["all_flops"]
+
+
+def test_from_scratch_counts_its_own_training_alone(records: dict[str, Record]) -> None:
+    _, early, _, scratch = records.values()
+    assert scratch.forward_flops == early.forward_flops
+    known = headline.fact(scratch)["full_flops"]
+    assert (
+        scratch.costs.phases["retrain"].flops
+        <= known
+        < scratch.costs.total.flops - scratch.costs.phases["train"].flops + 1
+    )
+
+
+def test_differences_are_paired_by_seed() -> None:
+    def fact(name: str, seed: int, accuracy: float, flops: float) -> dict[str, Any]:
+        return {
+            "name": f"x-{name}",
+            "seed": seed,
+            "accuracy": accuracy,
+            "full_flops": flops,
+            "forward_flops": flops / 10,
+            "drawn_epoch": 4,
+        }
+
+    dense = [fact("dense", seed, accuracy, 100) for seed, accuracy in enumerate((0.70, 0.60, 0.65))]
+    early = [fact("early-bird-0.5", seed, accuracy, 50) for seed, accuracy in enumerate((0.71, 0.60, 0.67))]
+    first, second = headline.compared([*dense, *early])
+    assert first["against dense"] == [0, 0] and first["training flops"] == 1
+    low, high = stats.t.interval(0.95, 2, 1.0, stats.sem([1.0, 0.0, 2.0]))
+    mean, half = second["against dense"]
+    assert (mean - half, mean + half) == pytest.approx((low, high))
+    assert second["training flops"] == second["kept flops"] == 0.5 and second["drawn epochs"] == [4, 4, 4]
+
+
+def test_refitting_is_judged_on_the_dense_network_of_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    experiment = spec.load(str(tmp_path / "tiny.toml"))
+    plain = refit.whole(experiment)
+    assert plain.method is None and plain.detector is None and plain.training == experiment.training
+    assert refit.whole(plain) is plain
