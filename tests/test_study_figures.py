@@ -157,7 +157,7 @@ def test_a_small_study_writes_its_result_and_its_pictures_whole(
 ) -> None:
     task = replace(short((20,), epochs=2), zoom=1 / 4)
     monkeypatch.setitem(tasks.TASKS, "fcnet", lambda data_dir: task)
-    monkeypatch.setattr("sys.argv", ["study", "--seeds", "1", "--out", str(tmp_path / "small.json")])
+    monkeypatch.setattr("sys.argv", ["study", "--task", "fcnet", "--seeds", "1", "--out", str(tmp_path / "small.json")])
     study.main()  # type: ignore[attr-defined]
     result = json.loads((tmp_path / "small.json").read_text())
     assert len(result["by seed"]) == 1 and "--task fcnet --seeds 1" in result["command"]

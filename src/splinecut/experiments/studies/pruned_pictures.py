@@ -1,6 +1,6 @@
 """What pruning leaves of a partition and of its training (Figs. 2 and 3): exact pictures, accuracy and speed by share.
 
-    python -m splinecut.experiments.studies.pruned_pictures --task fcnet --out results/fig2-fcnet.json
+    python -m splinecut.experiments.studies.pruned_pictures --task fcnet-small --out results/fig2-fcnet.json
     python -m splinecut.experiments.studies.pruned_pictures --task convnet --out results/fig3-convnet.json --data-dir D
 
 A network is trained, cut to each share of its units and trained by the same plan again; `keep 1` is the whole network
@@ -155,7 +155,7 @@ def draw_sheets(task: Task, cuts: Sequence[Cut], rows: Sequence[dict[str, Any]],
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fcnet", "convnet", "convnet-ten")).parse_args()
+    asked = parser(__doc__, ("fcnet-small", "fcnet", "convnet", "convnet-ten")).parse_args()
     task = TASKS[asked.task](asked.data_dir)
     by_seed = [cuts_of(task, seed) for seed in track(range(asked.seeds), "seeds")]
     rows = conclusions(by_seed)
