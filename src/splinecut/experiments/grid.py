@@ -15,7 +15,7 @@
     model = ["preresnet101", "vgg16"]
     "training.optimizer" = [{ name = "sgd" }, { name = "adam", lr = 1e-3 }]
 
-In a method's table the keys that an experiment has itself (detector, retrain, refit, ...) go there; `label` names its
+In a method's table the keys that an experiment has itself (start, detector, retrain, ...) go there; `label` names its
 rows and `keeps` replaces the sweep's; the rest are the method's own options. The network that is not pruned is always
 among the runs, once a seed.
 """
@@ -41,7 +41,7 @@ Keep = Annotated[float, Field(gt=0, le=1)]
 
 DENSE = "dense"
 OF_PRUNING = ("detector", "method", "budget", "residual", "refit", "probe", "retrain")
-LIFTED = ("training", *OF_PRUNING)  # keys of an experiment that may stand in a method's table
+LIFTED = ("start", "training", *OF_PRUNING)  # keys of an experiment that may stand in a method's table
 
 
 class Axes(Frozen):
@@ -160,7 +160,7 @@ def _short(value: Any) -> str:
 
 def _check(experiment: Experiment) -> None:
     """Refuses methods and options there are not, before anything is trained."""
-    from splinecut.experiments.stages import chosen_method
+    from splinecut.experiments.stages import chosen_method, recovery_of
 
     if experiment.method is not None:
-        chosen_method(experiment)
+        recovery_of(experiment, chosen_method(experiment)[0])

@@ -19,6 +19,7 @@ from splinecut.pruning.bench import Bench, Trained
 from splinecut.pruning.driver import Detect, prune
 from splinecut.training import data, devices, tx2
 from splinecut.training.progress import Watch
+from splinecut.training.start import Start
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from splinecut.training.data import DataSet
 
 LATENCY_BATCHES = (1, 128)
+NO_START = Start().model_dump(mode="json")
 
 
 def run(
@@ -83,9 +85,8 @@ def _run(experiment: Experiment, bench: Bench) -> Record:
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
     if experiment.method is None:
-        model = bench.build(bench.seed).to(bench.device)
         final = bench.train(
-            model, "train", [Detect(bird)] if bird else [], shared_by={"method": {}} if not bird else None
+            bench.begin(), "train", [Detect(bird)] if bird else [], shared_by={"method": {}} if not bird else None
         )
     else:
         method, budget = chosen_method(experiment)
@@ -115,8 +116,7 @@ def _record(
     return Record(
         name=experiment.name,
         digest=experiment.digest,
-        # Records older than films say nothing of them; a run without one should read the same.
-        spec=experiment.model_dump(mode="json", exclude={"film"} if experiment.film is None else None),
+        spec=asked_of(experiment),
         test=test,
         history=final.history,
         parameters=cost.parameters(model),
@@ -130,6 +130,15 @@ def _record(
         commit=commit(),
         device=str(bench.device),
     )
+
+
+def asked_of(experiment: Experiment) -> dict[str, Any]:
+    """The whole spec; keys younger than the first records are left out where they ask for nothing: all read alike."""
+    asked = experiment.model_dump(mode="json")
+    for table, key in ((asked, "film"), (asked, "start"), (asked["retrain"], "start")):
+        if table[key] is None or table[key] == NO_START:
+            del table[key]
+    return asked
 
 
 def _energy(bench: Bench, model: nn.Module) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from splinecut.errors import InputError, unknown
 from splinecut.training.plan import Frozen, Plan
+from splinecut.training.start import Start
 
 SCHEMA = 1
 
@@ -90,6 +91,7 @@ class Retrain(Frozen):
 
     length: Literal["full", "remaining", "none"] | None = None
     weights: Literal["inherit", "rewind", "reinit"] | None = None
+    start: Annotated[Start, BeforeValidator(_named)] = Start()  # of fresh weights
 
 
 class Film(Frozen):
@@ -114,6 +116,7 @@ class Experiment(Frozen):
     seed: Annotated[int, Field(ge=0)] = 0
     model: Annotated[Model, BeforeValidator(_named)]
     data: Annotated[Data, BeforeValidator(_named)]
+    start: Annotated[Start, BeforeValidator(_named)] = Start()
     training: Plan = Plan()
     detector: Annotated[Detector | None, BeforeValidator(_named)] = None
     method: Annotated[Method | None, BeforeValidator(_named)] = None
@@ -233,6 +236,8 @@ def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[st
         return unknown("key", where, [".".join([*prefix, key]) for key in known])
     if first["type"] == "missing":
         return InputError(f"the recipe does not say {where!r}; add it")
+    if first["type"] == "value_error":
+        return InputError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
     expected = first["msg"].removeprefix("Input should be ").replace("'", "")
     return InputError(f"{where} should be {expected}, got {first['input']!r}")
 

@@ -62,6 +62,8 @@ def bench_of(
     residual = experiment.residual or (method.residual if method else "tied")
     if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
         facts["residual"] = residual
+    if experiment.start.is_trained:  # absent otherwise: shared trainings keep the names they had before starts
+        facts["start"] = experiment.start.model_dump(mode="json")
     refit = experiment.refit or (method.refit if method else "none")
     bench = Bench(
         build=lambda seed: build_model(experiment, dataset, seed),
@@ -77,6 +79,7 @@ def bench_of(
         residual=residual,
         refit=None if refit == "none" else refit,
         probe_size=experiment.probe,
+        start=experiment.start,
     )
     if experiment.film is None:
         return bench
@@ -114,7 +117,14 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
 def recovery_of(experiment: Experiment, method: Method) -> Recovery:
     """What follows the cut: the method's own way, where the experiment does not say otherwise."""
     own, asked = method.recovery, experiment.retrain
-    return Recovery(asked.length or own.length, asked.weights or own.weights, own.step)
+    weights = asked.weights or own.weights
+    if asked.start.is_trained and (weights != "reinit" or method.units == "weights"):
+        raise InputError(
+            f'retrain.start = "{asked.start.name}" is for fresh weights of a cut network, got {weights} '
+            f"{method.units} of {experiment.method.name if experiment.method else 'no method'}; "
+            'use a method that cuts channels and retrain.weights = "reinit"'
+        )
+    return Recovery(asked.length or own.length, weights, own.step, asked.start)
 
 
 def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:

@@ -136,15 +136,16 @@ class _Queue:
 
 
 def shared_stages(experiment: Experiment) -> frozenset[str]:
-    """Names of the stages that a run may have in common with others: its first training, its search."""
+    """Names of the stages that a run may have in common with others: its start, its first training, its search."""
     from splinecut.experiments.stages import chosen_method, recovery_of
     from splinecut.pruning.method import Method
 
-    common = experiment.model_dump(mode="json", include={"seed", "model", "data", "training", "detector"})
+    common = experiment.model_dump(mode="json", include={"seed", "model", "data", "start", "training", "detector"})
+    begun = {key: common[key] for key in ("seed", "model", "data", "start")}
+    names = [json.dumps(begun, sort_keys=True)] if experiment.start.is_trained else []
     if experiment.method is None:
-        return frozenset([json.dumps([common, {}, 0], sort_keys=True)])
+        return frozenset([*names, json.dumps([common, {}, 0], sort_keys=True)])
     method, budget = chosen_method(experiment)
-    names = []
     if method.trains_first:
         recovery = recovery_of(experiment, method)
         rewind = recovery.step if recovery.weights == "rewind" else 0

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,11 @@ from splinecut.training.data import DataSet
 from splinecut.training.data.order import generator
 from splinecut.training.devices import ALONE, Processes
 from splinecut.training.hooks import Hook, Moment
+from splinecut.training.initial import PHASE, lessons
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
 from splinecut.training.progress import Watch
+from splinecut.training.start import Start
 
 if TYPE_CHECKING:
     from splinecut.pruning.method import Method
@@ -102,6 +104,7 @@ class Bench:
     folder: where trainings leave their checkpoints; None keeps nothing.
     shared: where trainings that several runs have in common leave theirs, named by what decides them.
     facts:  what decides a training beside the plan and the seed (model, data), as plain JSON; names shared ones.
+    start:  what the untrained network is trained for before its first training.
     """
 
     build: Callable[[int], nn.Module]
@@ -118,6 +121,7 @@ class Bench:
     residual: str = "tied"
     refit: str | None = None
     probe_size: int = 512
+    start: Start = field(default_factory=Start)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -150,6 +154,21 @@ class Bench:
     def flops(self, model: nn.Module) -> int:
         """FLOPs of one input's forward pass."""
         return cost.forward_flops(model, self.dataset.input_shape)
+
+    def begin(self) -> nn.Module:
+        """The network that the first training starts from; runs with the same start share the way there."""
+        return self.started(self.build(self.seed).to(self.device, self.dtype), self.start, PHASE, shared_by={})
+
+    def started(
+        self, model: nn.Module, start: Start, phase: str, shared_by: Mapping[str, Any] | None = None
+    ) -> nn.Module:
+        """`model`, taken to `start` in place; each training on the way has checkpoints and a phase of its own."""
+        for lesson in lessons(start, model, self.dataset, self.seed):
+            assert start.plan is not None
+            plan = start.plan.model_copy(update={"precision": self.plan.precision})
+            there = replace(self, dataset=lesson.data)
+            there.train(lesson.model, lesson.phase(phase), lesson.hooks, plan, shared_by=shared_by)
+        return model
 
     def train(
         self,

@@ -21,6 +21,8 @@ from splinecut.pruning.zeros import HoldZeros, zero_out
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import FORWARD
 
+RESTART = "reinitialise"  # the phase of what fresh weights of a cut network are trained for first
+
 
 class Detect(Hook):
     """Shows the network to an early bird and ends training when it is drawn; each look is charged."""
@@ -110,7 +112,7 @@ class _Course:
 
     def run(self) -> Outcome:
         bench, method = self.bench, self.method
-        self.model = method.prepare(bench, bench.build(bench.seed).to(bench.device, bench.dtype))
+        self.model = method.prepare(bench, bench.begin())
         self.snapshot = Snapshot(self.recovery.step)
         self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
@@ -171,6 +173,8 @@ class _Course:
         self.model = apply.cut(fresh, self.ticket) if self.groups else fresh
         if not self.groups:
             zero_out(self.model, self.keep)
+        elif weights == "reinit":
+            self.model = bench.started(self.model, self.recovery.start, RESTART)
 
     def _retrain(self, dense: Trained | None) -> Outcome:
         bench, recovery = self.bench, self.recovery

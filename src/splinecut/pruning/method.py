@@ -11,13 +11,14 @@ steps only where it differs from the rest. It keeps no state: what a step finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from splinecut.pruning.budget import Budget, Keep, select
+from splinecut.training.start import Start
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,11 +41,13 @@ class Recovery:
     length:  "full" the whole plan again, "remaining" what the first training left of it, "none" nothing.
     weights: "inherit" those that were kept, "rewind" the same ones as they were after `step` steps of the first
              training (0: as initialised), "reinit" fresh ones.
+    start:   what fresh weights are trained for before they are trained by the plan.
     """
 
     length: Literal["full", "remaining", "none"] = "full"
     weights: Literal["inherit", "rewind", "reinit"] = "inherit"
     step: int = 0
+    start: Start = field(default_factory=Start)
 
 
 FINE_TUNE = Recovery()

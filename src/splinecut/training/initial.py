@@ -17,27 +17,16 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.networks.cost import forward_flops
-from splinecut.training.data import DataSet, TensorSplit
+from splinecut.training.data import DataSet, Split, TensorSplit
 from splinecut.training.data.order import generator
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import TRAIN, Ledger
 from splinecut.training.loop import train
-from splinecut.training.plan import Optimizer, Plan, Schedule
+from splinecut.training.plan import Plan
+from splinecut.training.start import ADVERSARIAL, LAYERWISE, Start
 
-ADVERSARIAL = Plan(  # the authors': plain SGD, no augmentation, at most 350 epochs
-    epochs=350,
-    batch_size=128,
-    optimizer=Optimizer(lr=0.1, momentum=0.0, weight_decay=0.0),
-    schedule=Schedule(milestones=(150, 250)),
-    augment=False,
-)
+PHASE = "initialise"  # what these trainings are charged to, unless told otherwise
 FITTED = 0.9999  # training accuracy at which fitting random labels ends
-LAYERWISE = Plan(  # the authors': 50 epochs a layer, a fifth of the rate every 15
-    epochs=50,
-    batch_size=128,
-    optimizer=Optimizer(lr=0.1, weight_decay=5e-4),
-    schedule=Schedule(milestones=(15, 30, 45), gamma=0.2),
-)
 
 
 def confused(data: DataSet, copies: int = 1, zeroed: float = 0.1, seed: int = 0) -> DataSet:
@@ -58,6 +47,28 @@ def rotated(data: DataSet) -> DataSet:
     return replace(only, outputs=4, class_names=("upright", "left", "upside down", "right"))
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """One training on the way to a start; `number` counts the layers from 1, None where all are trained at once."""
+
+    model: nn.Module
+    data: DataSet
+    hooks: tuple[Hook, ...]
+    number: int | None = None
+
+    def phase(self, name: str) -> str:
+        """What its cost is charged to."""
+        return name if self.number is None else f"{name}-{self.number}"
+
+
+def lessons(start: Start, model: nn.Module, data: DataSet, seed: int = 0) -> Iterator[Lesson]:
+    """The trainings that take `model` to `start`, in order; each is to be done before the next is asked for."""
+    if start.name == "adversarial":
+        yield _adversarial(model, data, seed, start.copies, start.zeroed)
+    elif start.is_trained:
+        yield from _layerwise(model, data, seed, has_labels=start.name == "layerwise")
+
+
 def adversarial(
     model: nn.Module, data: DataSet, seed: int = 0, copies: int = 1, plan: Plan = ADVERSARIAL, **options: Any
 ) -> list[dict[str, Any]]:
@@ -65,8 +76,13 @@ def adversarial(
 
     What follows keeps weights and buffers and takes a new optimiser. `options` go to the training loop.
     """
-    hooks = [*options.pop("hooks", ()), StopWhenFitted()]
-    return train(model, confused(data, copies, seed=seed), plan, seed=seed, phase="initialise", hooks=hooks, **options)
+    lesson = _adversarial(model, data, seed, copies)
+    hooks = [*options.pop("hooks", ()), *lesson.hooks]
+    return train(model, lesson.data, plan, seed=seed, phase=lesson.phase(PHASE), hooks=hooks, **options)
+
+
+def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float = 0.1) -> Lesson:
+    return Lesson(model, confused(data, copies, zeroed, seed), (StopWhenFitted(),))
 
 
 class StopWhenFitted(Hook):
@@ -90,21 +106,27 @@ def layerwise(
     The network must be a chain: a Sequential called `features` that ends each layer with its activation.
     A layer's cost is a forward pass of what lies below it and a training pass of itself and its head.
     """
-    seen = data if has_labels else rotated(data)
     books = ledger if ledger is not None else Ledger()
     return [
         train(
-            greedy.to(next(model.parameters()).device),
-            seen,
+            lesson.model,
+            lesson.data,
             plan,
             seed=seed,
-            phase=f"initialise: layer {number}",
-            hooks=[ChargePrefixOnce(data.input_shape)],
+            phase=lesson.phase(PHASE),
+            hooks=lesson.hooks,
             ledger=books,
             **options,
         )
-        for number, greedy in enumerate(_greedy(model, data.input_shape, seen.outputs, seed))
+        for lesson in _layerwise(model, data, seed, has_labels)
     ]
+
+
+def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[Lesson]:
+    seen = _only_training(data, data.train, "labelled") if has_labels else rotated(data)
+    device = next(model.parameters()).device
+    for number, greedy in enumerate(_greedy(model, data.input_shape, seen.outputs, seed), start=1):
+        yield Lesson(greedy.to(device), seen, (ChargePrefixOnce(data.input_shape),), number)
 
 
 class Greedy(nn.Module):
@@ -167,7 +189,7 @@ def _in_memory(data: DataSet) -> TensorSplit:
     return data.train
 
 
-def _only_training(data: DataSet, split: TensorSplit, what: str) -> DataSet:
+def _only_training(data: DataSet, split: Split, what: str) -> DataSet:
     """`data` with another training split and nothing to validate on: these labels mean nothing elsewhere."""
     nothing = split.subset(torch.arange(0))
     return replace(data, train=split, validation=nothing, hash=f"{what} {data.hash}")
