@@ -30,13 +30,22 @@ def _is_about(result: dict[str, Any], spec: dict[str, Any]) -> bool:
         "data": spec["data"]["name"],
         "optimizer": spec["training"]["optimizer"]["name"],
         "activation": spec["model"].get("activation", "relu"),
+        "start": spec.get("start", {}).get("name", "kaiming"),
     }
-    theirs = {"optimizer": "sgd", "activation": "relu", **result}
+    theirs = {"optimizer": "sgd", "activation": "relu", "start": "kaiming", **result}
     if method:
         ours["scope"] = method.get("scope", spec["budget"]["scope"])
         ours["is_factor_analysis"] = method.get("reduce") == "fa"
-        theirs = {"scope": "global", "is_factor_analysis": result.get("reduce") == "fa", **theirs}
+        ours["retrained_from"] = _retrained_from(spec.get("retrain", {}))
+        is_factor_analysis = result.get("reduce") == "fa"
+        theirs = {"scope": "global", "is_factor_analysis": is_factor_analysis, "retrained_from": "own", **theirs}
     return all(theirs[key] == value for key, value in ours.items())
+
+
+def _retrained_from(retrain: dict[str, Any]) -> str:
+    """Which weights the cut network was trained from: the method's own, or others that a table compares."""
+    weights, start = retrain.get("weights"), retrain.get("start", {}).get("name", "kaiming")
+    return {None: "own", "inherit": "own", "rewind": "lottery"}.get(weights, start)
 
 
 def _value(result: dict[str, Any], spec: dict[str, Any], quantity: str) -> float | None:
