@@ -1,11 +1,11 @@
 """What pruning leaves of a partition and of its training (Figs. 2 and 3): exact pictures, accuracy and speed by share.
 
     python -m splinecut.experiments.studies.pruned_pictures --task fcnet-small --out results/fig2-fcnet.json
-    python -m splinecut.experiments.studies.pruned_pictures --task convnet --out results/fig3-convnet.json --data-dir D
+    python -m splinecut.experiments.studies.pruned_pictures --task convnet-small --out results/fig3-convnet.json
 
 A network is trained, cut to each share of its units and trained by the same plan again; `keep 1` is the whole network
 trained as long again, so that every share is compared with an equally long training. Speed is CPU time of that second
-training, validation included, on one thread.
+training, validation included, on one thread. MNIST is read from `--data-dir`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def draw_sheets(task: Task, cuts: Sequence[Cut], rows: Sequence[dict[str, Any]],
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fcnet-small", "fcnet", "convnet", "convnet-ten")).parse_args()
+    asked = parser(__doc__, ("fcnet-small", "fcnet", "convnet-small", "convnet", "convnet-ten")).parse_args()
     task = TASKS[asked.task](asked.data_dir)
     by_seed = [cuts_of(task, seed) for seed in track(range(asked.seeds), "seeds")]
     rows = conclusions(by_seed)

@@ -125,5 +125,6 @@ TASKS: dict[str, Callable[[Path | None], Task]] = {
     "fcnet-small": lambda data_dir: fcnet(plan=QUICKLY, steps=2_300),
     "fcnet-deep": lambda data_dir: fcnet((20, 20)),  # the paper's text: "two-layer, 20 nodes per layer"
     "convnet": convnet,
+    "convnet-small": lambda data_dir: convnet(data_dir, epochs=8),
     "convnet-ten": lambda data_dir: convnet(data_dir, range(10), epochs=8),
 }
