@@ -30,8 +30,8 @@ def write(path: Path, module: ModuleSpec | None, asked: Namespace, result: dict[
 
 
 @contextmanager
-def figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[Any]:
-    """Axes to draw on (a list for several columns); written to `path`, by its suffix, when the block ends.
+def figure(path: Path, size: tuple[float, float], columns: int = 1, rows: int = 1) -> Iterator[Any]:
+    """Axes to draw on (an array for several columns or rows); written to `path`, by its suffix, when the block ends.
 
     Written without a date and with fixed ids, so the same numbers give the same file.
     """
@@ -42,7 +42,7 @@ def figure(path: Path, size: tuple[float, float], columns: int = 1) -> Iterator[
     with rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
         drawn = Figure(size, layout="constrained")
         FigureCanvasAgg(drawn)
-        axes = drawn.subplots(1, columns)
+        axes = drawn.subplots(rows, columns)
         for each in drawn.axes:
             each.spines[["top", "right"]].set_visible(False)
         yield axes
