@@ -187,6 +187,16 @@ def test_runs_with_one_start_share_the_way_there_and_pay_for_it_each(tmp_path: P
     )
 
 
+def test_a_training_is_not_taken_for_one_from_another_start(tmp_path: Path) -> None:
+    runs = [asked(), asked(start=NONSENSE), asked(start=BY_LAYER)]
+    records = [runner.run(run, tmp_path, shared=tmp_path / "shared") for run in runs]
+    assert len(list((tmp_path / "shared").glob("train-*"))) == 3
+    assert len({record.history[0]["train_loss"] for record in records}) == 3
+    alone = [runner.run(run, tmp_path / "alone") for run in runs]
+    for record, same in zip(records, alone, strict=True):
+        assert record.costs.without_time() == same.costs.without_time() and record.history == same.history
+
+
 def test_starts_do_not_share_what_follows_them() -> None:
     axes = {"seeds": 1, "methods": ["l2"], "over": {"start": ["kaiming", NONSENSE, BY_LAYER, TURNED]}}
     runs = grid.expand(grid.from_dict({**TINY, "sweep": axes}))

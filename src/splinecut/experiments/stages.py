@@ -63,7 +63,7 @@ def bench_of(
     if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
         facts["residual"] = residual
     if experiment.start.is_trained:  # absent otherwise: shared trainings keep the names they had before starts
-        facts["start"] = experiment.start.model_dump(mode="json")
+        facts["initial weights"] = experiment.start.model_dump(mode="json")
     refit = experiment.refit or (method.refit if method else "none")
     bench = Bench(
         build=lambda seed: build_model(experiment, dataset, seed),
@@ -124,7 +124,13 @@ def recovery_of(experiment: Experiment, method: Method) -> Recovery:
             f"{method.units} of {experiment.method.name if experiment.method else 'no method'}; "
             'use a method that cuts channels and retrain.weights = "reinit"'
         )
-    return Recovery(asked.length or own.length, weights, own.step, asked.start)
+    length = asked.length or own.length
+    if asked.epochs is not None and (length != "full" or own.step):
+        raise InputError(
+            f"retrain.epochs = {asked.epochs} is how long a full retraining takes, got "
+            f'retrain.length = "{length}"{f" from step {own.step}" if own.step else ""}; leave one of them out'
+        )
+    return Recovery(length, weights, own.step, asked.start, asked.epochs)
 
 
 def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:

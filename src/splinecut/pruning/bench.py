@@ -166,7 +166,8 @@ class Bench:
         for lesson in lessons(start, model, self.dataset, self.seed):
             assert start.plan is not None
             plan = start.plan.model_copy(update={"precision": self.plan.precision})
-            there = replace(self, dataset=lesson.data)
+            facts = {name: fact for name, fact in self.facts.items() if name != "residual"}  # no unit is looked at yet
+            there = replace(self, dataset=lesson.data, facts=facts)
             there.train(lesson.model, lesson.phase(phase), lesson.hooks, plan, shared_by=shared_by)
         return model
 
@@ -217,6 +218,8 @@ class Bench:
         return self.shared / self._named(phase, {"plan": plan.model_dump(mode="json"), "start": start_step, **by})
 
     def _named(self, phase: str, by: Mapping[str, Any]) -> str:
+        both = self.facts.keys() & by.keys()
+        assert all(self.facts[key] == by[key] for key in both), f"two facts of one name: {sorted(both)}"
         facts = {"phase": phase, "seed": self.seed, **self.facts, **by}
         return f"{phase}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
 
