@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
 from splinecut.experiments.studies import headline, refit
@@ -88,3 +89,21 @@ def test_refitting_is_judged_on_the_dense_network_of_a_recipe(tmp_path: Path) ->
     plain = refit.whole(experiment)
     assert plain.method is None and plain.detector is None and plain.training == experiment.training
     assert refit.whole(plain) is plain
+
+
+def test_a_full_retraining_may_have_a_length_of_its_own(records: dict[str, Record], tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    experiment = spec.load(str(tmp_path / "tiny.toml"), ["retrain.epochs=5"])
+    longer = runner.run(experiment, tmp_path)
+    early = records["tiny-early-bird-0.5"]
+    assert len(longer.history) == 5 and len(early.history) == 3
+    assert longer.costs.phases["retrain"].flops * 3 == early.costs.phases["retrain"].flops * 5
+    assert longer.costs.phases["train"].flops == early.costs.phases["train"].flops
+
+
+@pytest.mark.parametrize("length", ["remaining", "none"])
+def test_a_length_is_refused_where_nothing_is_trained_in_full(tmp_path: Path, length: str) -> None:
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    experiment = spec.load(str(tmp_path / "tiny.toml"), ["retrain.epochs=5", f"retrain.length={length}"])
+    with pytest.raises(InputError, match=f'got retrain.length = "{length}"; leave one of them out'):
+        runner.run(experiment, tmp_path)

@@ -135,7 +135,7 @@ def _record(
 def asked_of(experiment: Experiment) -> dict[str, Any]:
     """The whole spec; keys younger than the first records are left out where they ask for nothing: all read alike."""
     asked = experiment.model_dump(mode="json")
-    for table, key in ((asked, "film"), (asked, "start"), (asked["retrain"], "start")):
+    for table, key in ((asked, "film"), (asked, "start"), (asked["retrain"], "start"), (asked["retrain"], "epochs")):
         if table[key] is None or table[key] == NO_START:
             del table[key]
     return asked

@@ -90,6 +90,7 @@ class Retrain(Frozen):
     """What follows the cut: how much of the plan is trained, from which weights; left out, the method's way."""
 
     length: Literal["full", "remaining", "none"] | None = None
+    epochs: Annotated[int, Field(ge=1)] | None = None  # of a full retraining, instead of the plan's
     weights: Literal["inherit", "rewind", "reinit"] | None = None
     start: Annotated[Start, BeforeValidator(_named)] = Start()  # of fresh weights
 

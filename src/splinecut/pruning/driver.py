@@ -185,7 +185,8 @@ class _Course:
         start = dense.steps if dense and recovery.length == "remaining" else 0
         start = recovery.step if recovery.weights == "rewind" else start
         hooks = [*self.method.retrain_hooks(bench, self.model, self.budget), *holders]
-        final = bench.train(self.model, "retrain", hooks, start_step=start)
+        plan = bench.plan.model_copy(update={"epochs": recovery.epochs}) if recovery.epochs else None
+        final = bench.train(self.model, "retrain", hooks, plan, start_step=start)
         for holder in holders:  # a method may have moved its mask on the way
             self.keep = holder.keep
         return Outcome(self.ticket, dense, final)

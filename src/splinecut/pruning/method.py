@@ -42,12 +42,14 @@ class Recovery:
     weights: "inherit" those that were kept, "rewind" the same ones as they were after `step` steps of the first
              training (0: as initialised), "reinit" fresh ones.
     start:   what fresh weights are trained for before they are trained by the plan.
+    epochs:  with "full", how long, instead of as long as the plan.
     """
 
     length: Literal["full", "remaining", "none"] = "full"
     weights: Literal["inherit", "rewind", "reinit"] = "inherit"
     step: int = 0
     start: Start = field(default_factory=Start)
+    epochs: int | None = None
 
 
 FINE_TUNE = Recovery()
