@@ -31,7 +31,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     folder = tmp_path_factory.mktemp("headline")
     recipe = folder / "tiny.toml"
     recipe.write_text(RECIPE)
-    asked = headline.experiments(str(recipe), [0], list(headline.ROUTES), (0.5,))
+    asked = headline.experiments(str(recipe), [0], list(headline.ROUTES), [0.5])
     return {one.name: runner.run(one, folder, watch=Watch(), shared=folder / "shared") for one in asked}
 
 
