@@ -12,6 +12,7 @@ from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
 from splinecut.experiments.studies import headline, refit
+from splinecut.experiments.studies.writing import command
 from splinecut.training.progress import Watch
 
 RECIPE = """
@@ -107,3 +108,17 @@ def test_a_length_is_refused_where_nothing_is_trained_in_full(tmp_path: Path, le
     experiment = spec.load(str(tmp_path / "tiny.toml"), ["retrain.epochs=5", f"retrain.length={length}"])
     with pytest.raises(InputError, match=f'got retrain.length = "{length}"; leave one of them out'):
         runner.run(experiment, tmp_path)
+
+
+def test_a_result_says_the_command_that_gives_it_again() -> None:
+    options = {
+        "recipe": "headline-vgg16",
+        "data_dir": Path("/somewhere"),
+        "seeds": [0, 1],
+        "routes": ["early bird"],
+        "runs": Path("/elsewhere"),
+        "out": Path("/tmp/r.json"),
+        "task": None,
+    }
+    said = "python -m a.study headline-vgg16 --data-dir DATA --seeds 0 1 --routes 'early bird' --out results/r.json"
+    assert command("a.study", options, ["recipe"]) == said

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.folder import commit, versions
 from splinecut.experiments.records import Record
 from splinecut.experiments.studies.refit import interval, whole
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 
 KEEPS = (0.7, 0.5, 0.3)
 ROUTES: dict[str, tuple[list[str], tuple[float, ...]]] = {  # what differs from the recipe, and for which shares
@@ -150,9 +148,7 @@ def main() -> None:
     rows = compared(facts)
     show(rows)
     if asked.out:
-        today = datetime.now(UTC).date().isoformat()
-        about = {"date": today, "recipe": asked.recipe, "commit": commit(), "versions": versions()}
-        write_json(asked.out, {**about, "rows": rows, "runs": facts})
+        write(asked.out, __spec__, asked, {"recipe": asked.recipe, "rows": rows, "runs": facts}, first=["recipe"])
 
 
 if __name__ == "__main__":

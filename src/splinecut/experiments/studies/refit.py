@@ -13,7 +13,6 @@ import argparse
 import itertools
 import math
 import statistics
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.folder import commit, versions
 from splinecut.experiments.stages import build_model
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
@@ -121,8 +119,8 @@ def main() -> None:
         by_seed.append(accuracies(*trained(experiment, asked.runs, asked.data_dir), seed))
     show(by_seed)
     if asked.out:
-        facts = {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), "versions": versions()}
-        write_json(asked.out, {"recipe": asked.recipe, "probe": PROBE, **facts, "accuracy by seed": by_seed})
+        facts = {"recipe": asked.recipe, "probe": PROBE, "accuracy by seed": by_seed}
+        write(asked.out, __spec__, asked, facts, first=["recipe"])
 
 
 if __name__ == "__main__":

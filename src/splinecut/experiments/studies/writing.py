@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.machinery import ModuleSpec
@@ -14,19 +15,34 @@ from splinecut.experiments.folder import commit, versions
 from splinecut.files import write_atomically, write_json
 
 
-def write(path: Path, module: ModuleSpec | None, asked: Namespace, result: dict[str, Any]) -> None:
-    """Writes a result with the command that gives it again, and prints where it is."""
-    options = {key: value for key, value in vars(asked).items() if not isinstance(value, Path)}
-    words = [f"--{key.replace('_', '-')} {value}" for key, value in options.items() if value is not None]
-    name = module.name if module else "?"
+def write(
+    path: Path, module: ModuleSpec | None, asked: Namespace, result: dict[str, Any], first: Sequence[str] = ()
+) -> None:
+    """Writes a result with the command that gives it again, and prints where it is; `first`: options without a name."""
     facts = {
-        "command": " ".join(["python -m", name, *words]),
+        "command": command(module.name if module else "?", vars(asked), first),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "versions": versions(),
     }
     write_json(path, {**facts, **result})
     print(f"wrote {path}")
+
+
+def command(module: str, options: Mapping[str, Any], first: Sequence[str] = ()) -> str:
+    """What to type from the project's root; where data lie is left to the reader, and where runs were kept is too."""
+    words = ["python -m", module, *(str(options[key]) for key in first)]
+    for key, value in options.items():
+        if key in (*first, "runs") or value is None or value == []:
+            continue
+        given = "DATA" if key == "data_dir" else f"results/{value.name}" if isinstance(value, Path) else value
+        given = " ".join(_quoted(each) for each in (given if isinstance(given, list | tuple) else [given]))
+        words.append(f"--{key.replace('_', '-')} {given}")
+    return " ".join(words)
+
+
+def _quoted(word: object) -> str:
+    return shlex.quote(str(word))
 
 
 @contextmanager
