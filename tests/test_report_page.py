@@ -415,8 +415,10 @@ def test_units_are_chosen_from_lists_too(page: Browser) -> None:
     page.press("ArrowDown")
     page.until("splinecut.unit.get()?.unit === 0")
     page.until("document.querySelector('#redundancy .readout').textContent.includes('unit 0 of layer 1 is chosen')")
+    assert page.run("splinecut.unit.get()") == {"layer": 0, "unit": 0}
     page.click(button(page, "partition", "Clear"))
     page.until("splinecut.unit.get() === null")
+    assert "is chosen" not in text(page, "#redundancy .readout")
 
 
 @BOTH

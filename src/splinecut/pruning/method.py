@@ -85,8 +85,11 @@ class Method:
         return FINE_TUNE
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        """One finite number a unit, larger stays; the network and the random state are left as found."""
-        raise NotImplementedError
+        """One finite number a unit, larger stays; the network and the random state are left as found.
+
+        The one step without a course of its own: every method brings it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no score; a method must define one")
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """What one call of `score` executes; `forward_flops` is one image's forward pass."""
