@@ -123,6 +123,18 @@ def test_a_selector_is_identity_until_shortened_and_then_survives_saving(tmp_pat
     assert torch.equal(fresh(x), x[:, [4, 1]])
 
 
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3, 4], [1, 4]])
+def test_a_selector_keeps_the_layout_of_what_passes_and_of_its_gradient(kept: list[int]) -> None:
+    select = Select(5)
+    select.index = torch.tensor(kept)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 5, 3, 3).contiguous(memory_format=layout).requires_grad_()
+        out = select(x)
+        (gradient,) = torch.autograd.grad(out, x, torch.ones_like(out))
+        assert torch.equal(out, x[:, kept]) and gradient.sum((0, 2, 3)).tolist() == [18 * (i in kept) for i in range(5)]
+        assert out.is_contiguous(memory_format=layout) and gradient.is_contiguous(memory_format=layout)
+
+
 def test_leaky_slope_is_one_hundredth_unless_asked() -> None:
     slope = lambda model: model[1].negative_slope  # noqa: E731
     assert slope(build("mlp", activation="leaky_relu")) == 0.01
