@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -217,6 +218,20 @@ def test_bisection_brackets_the_budget() -> None:
     groups = there.evidence(model, SMALL).groups
     nearest = min(abs(share - 0.5) for _, share in found.trials)
     assert abs(kept_share(groups, found.masks, HALF) - 0.5) == nearest < 0.2
+
+
+def test_searches_for_two_budgets_have_their_first_trial_in_common_and_both_pay(tmp_path: Path) -> None:
+    strict = replace(SMALL, trials=2, tolerance=1e-9)
+    bills, trials = [], []
+    for keep in (0.5, 0.3):
+        there = bench(shared=tmp_path)
+        trials.append(strict.search(there, there.build(0), Round(Budget(keep, "flops"))).trials)
+        bills.append(there.ledger.total.flops)
+    assert trials[0][0] == trials[1][0] and len(list(tmp_path.glob("adversarial-1-*"))) == 1
+    assert bills[0] == bills[1] > 0
+    alone = bench()
+    assert strict.search(alone, alone.build(0), Round(Budget(0.3, "flops"))).trials == trials[1]
+    assert alone.ledger.total.flops == bills[1]
 
 
 def test_cost_is_teacher_student_and_discriminator_of_every_trial_and_not_the_papers() -> None:

@@ -28,6 +28,7 @@ from splinecut.networks.units import BLOCKS, Groups
 from splinecut.pruning.adversary import Adversary, discriminator
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.memory import fingerprint
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.softmasks import SoftMasked
 from splinecut.training.plan import Optimizer, Schedule
@@ -147,7 +148,16 @@ class GAL(Method):
             like = next(model.parameters())
             judge = discriminator(bench.dataset.outputs).to(like.device, like.dtype)
         hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, bench.processes)
-        bench.train(student, f"adversarial-{number + 1}", [hook], plan, in_paper=False)
+        decided = {  # and not the share that is to stay: searches for several budgets have their first trial in common
+            "strength": strength,
+            "mu": self.mu,
+            "mask_rate": self.mask_rate,
+            "every": every,
+            "masks": sorted(student.masks),
+            "residual": bench.residual,
+            "teacher": fingerprint(model),
+        }
+        bench.train(student, f"adversarial-{number + 1}", [hook], plan, shared_by=decided, in_paper=False)
         return student
 
     def _first_guess(self, plan: Plan, per_epoch: int, every: int) -> float:
