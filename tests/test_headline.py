@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ def test_differences_are_paired_by_seed() -> None:
     mean, half = second["against dense"]
     assert (mean - half, mean + half) == pytest.approx((low, high))
     assert second["training flops"] == second["kept flops"] == 0.5 and second["drawn epochs"] == [4, 4, 4]
+
+
+def test_runs_that_an_earlier_result_holds_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tiny.toml").write_text(RECIPE)
+    arguments = ["headline", str(tmp_path / "tiny.toml"), "--routes", "early bird", "--keeps", "0.5"]
+
+    def result(name: str, *more: str) -> dict[str, Any]:
+        out = tmp_path / f"{name}.json"
+        monkeypatch.setattr("sys.argv", [*arguments, "--runs", str(tmp_path / name), "--out", str(out), *more])
+        headline.main()
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
+
+    first = result("first", "--seeds", "0")
+    both = result("both", "--seeds", "0", "1", "--known", str(tmp_path / "first.json"))
+    assert both["runs"][:2] == first["runs"] and [run["seed"] for run in both["runs"]] == [0, 0, 1, 1]
+    assert len(list((tmp_path / "both").glob("tiny-*"))) == 2 and "--known" not in both["command"]
 
 
 def test_refitting_is_judged_on_the_dense_network_of_a_recipe(tmp_path: Path) -> None:

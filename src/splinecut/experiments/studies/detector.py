@@ -15,7 +15,6 @@ import argparse
 import json
 import statistics
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.folder import commit, versions
 from splinecut.experiments.stages import build_model
+from splinecut.experiments.studies.writing import write
 from splinecut.files import write_json
 from splinecut.locking import locked
 from splinecut.pruning.detect import RULES, EarlyBird
@@ -185,7 +184,7 @@ def _sentence(facts: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
+    parser.add_argument("--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--schedules", nargs="+", default=SCHEDULES, choices=SCHEDULES)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
@@ -194,13 +193,12 @@ def main() -> None:
     found = []
     for schedule in asked.schedules:
         override = f'training.schedule={{ name = "{schedule}" }}'
-        experiment = spec.load(asked.recipe, [*asked.overrides, override])
+        experiment = spec.load(asked.recipe, [*asked.set, override])
         found.append(facts_of(experiment, observed(experiment, asked.runs, asked.data_dir)))
     show(found)
     if asked.out:
-        facts = {"date": datetime.now(UTC).date().isoformat(), "commit": commit(), "versions": versions()}
-        asked_for = {"recipe": asked.recipe, "overrides": asked.overrides, "probe": PROBE}
-        write_json(asked.out, {**asked_for, **facts, "trainings": found})
+        asked_for = {"recipe": asked.recipe, "overrides": asked.set, "probe": PROBE}
+        write(asked.out, __spec__, asked, {**asked_for, "trainings": found}, first=["recipe"])
 
 
 if __name__ == "__main__":

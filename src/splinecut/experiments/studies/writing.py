@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +26,17 @@ def write(
         "commit": commit(),
         "versions": versions(),
     }
-    write_json(path, {**facts, **result})
+    write_json(path, {**facts, **_without_nan(result)})
     print(f"wrote {path}")
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with null for what is not a number, such as the interval around one seed's value."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def command(module: str, options: Mapping[str, Any], first: Sequence[str] = ()) -> str:
