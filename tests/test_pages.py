@@ -41,7 +41,8 @@ def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
 def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
     def row(name: str, of: str, keep: float, accuracy: float, flops: float) -> dict[str, object]:
         numbers = {"0": {"last_top1": accuracy, "full_flops": flops}}
-        return {"task": "toy", "name": name, "keep": keep, "of": of, "published": {}, "by_seed": numbers}
+        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
+        return {**named, "published": {}, "by_seed": numbers}
 
     rows = [
         row("dense", "", 1.0, 0.9, 100.0),

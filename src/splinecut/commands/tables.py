@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.commands.sheets import FORMATS, PLUS_MINUS, Sheet
-from splinecut.errors import InputError, unknown
+from splinecut.errors import unknown
 
 if TYPE_CHECKING:
     from splinecut.experiments.records import Record
@@ -37,16 +37,14 @@ def table(
     """Print finished runs side by side: mean and 95 % interval over seeds, and the paper's numbers where there are."""
     from splinecut.experiments import committed
     from splinecut.experiments.records import find
-    from splinecut.experiments.summaries import rows
+    from splinecut.experiments.summaries import merged, rows
 
     if format_ not in FORMATS:
         raise unknown("format", format_, FORMATS)
     files = [place for place in runs if place.suffix == ".json"]
     folders = [place for place in runs if place.suffix != ".json"]
-    if files and json is not None:
-        raise InputError(f"--json writes what runs say, and {files[0]} is a written table; give run folders")
     records, skipped = find(folders)
-    found = [*rows(records), *(row for file in files for row in committed.load(file))]
+    found = merged([*rows(records), *(row for file in files for row in committed.load(file))])
     made = raw_sheet(found, against) if format_ == "csv" else sheet(found, against, _chosen(columns, found))
     if format_ == "text" and sys.stdout.isatty():
         Console().print(_rich(made))
@@ -55,7 +53,7 @@ def table(
     for line in skipped:
         print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
-        committed.save(json, records, folders)
+        committed.save(json, records, folders, files)
 
 
 def _percent(value: float) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from splinecut.errors import unknown
@@ -43,8 +44,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ in their seed only. `by_seed`: seed -> name -> number, for each number those runs have."""
+    """Runs that differ in their seed only. `by_seed`: seed -> name -> number, for each number those runs have.
 
+    asked: a digest of all that the runs have in common; rows with the same one may be joined.
+    """
+
+    asked: str
     task: str
     name: str
     keep: float
@@ -72,7 +77,19 @@ def rows(records: Sequence[Record]) -> list[Row]:
     together: dict[str, list[Record]] = {}
     for record in records:
         together.setdefault(question(record), []).append(record)
-    found = [_row(group) for group in together.values()]
+    return _ordered([_row(group) for group in together.values()])
+
+
+def merged(found: Sequence[Row]) -> list[Row]:
+    """Rows of the same question as one, with the seeds of all; a seed that two have is the first one's."""
+    together: dict[str, Row] = {}
+    for row in found:
+        known = together.setdefault(row.asked, row)
+        together[row.asked] = replace(known, by_seed={**row.by_seed, **known.by_seed})
+    return _ordered(list(together.values()))
+
+
+def _ordered(found: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: (row.task, row.of != "", row.name, -row.keep))
 
 
@@ -132,6 +149,7 @@ def _row(records: Sequence[Record]) -> Row:
     is_pruned = spec.get("method") is not None
     quantities = {name: published(spec, name) for name in ("top1", "top5", "petaflops")}
     return Row(
+        asked=hashlib.sha256(question(records[0]).encode()).hexdigest()[:12],
         task=task(spec),
         name=records[0].name,
         keep=spec["budget"]["keep"] if is_pruned else 1.0,
