@@ -219,11 +219,12 @@ def test_seeds_that_were_run_later_join_a_written_table(runs: Path, tmp_path: Pa
 
 def test_a_written_table_says_what_its_sweep_executed(runs: Path, tmp_path: Path) -> None:
     compute = {"charged_flops": 4, "executed_flops": 1, "share": 0.25, "runs": 6}
-    known = {"sweep": "digits-table", "compute": compute, "failed": {}, "lost workers": 0}
+    overrides = ["sweep.seeds=[0, 1]"]
+    known = {"sweep": "digits-table", "overrides": overrides, "compute": compute, "failed": {}, "lost workers": 0}
     (runs / "sweep.json").write_text(json.dumps(known))
     table(runs, "--json", tmp_path / "all.json")
     (sweep,) = json.loads((tmp_path / "all.json").read_text())["sweeps"]
-    assert sweep["compute"] == compute and sweep["command"] == "splinecut sweep digits-table"
+    assert sweep["compute"] == compute and sweep["command"] == "splinecut sweep digits-table --set 'sweep.seeds=[0, 1]'"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "splinecut table", "schema": 9, "rows": []}'])

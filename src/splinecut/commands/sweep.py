@@ -44,7 +44,7 @@ def sweep(
         state = sweeping.run(experiments, place, pool, data, device, retries, board.tell, threads)
     finally:
         board.close()
-    account = sweeping.write_account(asked.name, state, place)
+    account = sweeping.write_account(asked.name, state, place, set_ or ())
     board.summary(state, place, account["compute"])
     if state.failed:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +81,8 @@ def _sweep(place: Path) -> dict[str, Any] | None:
     """What a sweep's own record says of it, and the command that runs it again."""
     try:
         known = json.loads((place / SWEEP).read_text(encoding="utf-8"))
-        command = f"splinecut sweep {known['sweep']}"
+        changes = [f"--set {shlex.quote(change)}" for change in known.get("overrides", [])]
+        command = " ".join(["splinecut sweep", known["sweep"], *changes])
         return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -155,11 +155,12 @@ def shared_stages(experiment: Experiment) -> frozenset[str]:
     return frozenset(names)
 
 
-def write_account(name: str, state: State, out: str | Path) -> dict[str, Any]:
+def write_account(name: str, state: State, out: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Writes `sweep.json`: how each run ended, and what was executed against what the runs were charged."""
     facts = {
         "schema": 1,
         "sweep": name,
+        "overrides": list(overrides),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": versions(),
         "commit": commit(),
