@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 import splinecut as sc
 import zoo
+from benches import bench
 from splinecut.errors import InputError
 from splinecut.geometry.codes import visit
 from splinecut.geometry.partition import subdivide
@@ -23,6 +25,7 @@ from splinecut.pruning.boundary import BoundaryKinks, estimate_regions, slices_t
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.method import Round
 from splinecut.pruning.owners import owners
 from splinecut.training import data
 
@@ -165,6 +168,21 @@ def test_flops_are_a_forward_pass_for_each_region_and_input() -> None:
     model = net((12,))
     regions = len(sc.subdivide(model, sc.Slice.square(1.0)))
     assert BoundaryKinks().flops(evidence(model, SQUARE), 10) == pytest.approx(10 * (regions + 3), rel=0.7)
+
+
+def test_budgets_count_kinks_once(tmp_path: Path) -> None:
+    method = BoundaryKinks(slices=1)
+    found = []
+    for keep in (0.7, 0.3):
+        there = bench(shared=tmp_path)
+        model = there.build(0)
+        found.append(method.search(there, model, Round(Budget(keep))))
+    direct = method.score(there.evidence(model, method), BUDGET)
+    for held in found:
+        assert all(np.array_equal(held[name], values) for name, values in direct.items()) and len(held) == len(direct)
+    assert len(list(tmp_path.glob("kinks-*"))) == 1
+    known = there.evidence(model, method, {name: -values for name, values in direct.items()})
+    assert all(np.array_equal(-values, direct[name]) for name, values in method.score(known, BUDGET).items())
 
 
 READ = [(name, "tied") for name in ("convnet", "densenet", "mobilenetv2", "resnext", "unet", "shufflenet", "mlp")]

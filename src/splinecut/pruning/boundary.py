@@ -13,8 +13,8 @@ refuses where the slices hold too many.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,8 +30,13 @@ from splinecut.networks.trace import trace
 from splinecut.networks.wrappers import evaluating
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.method import Method, Scores
+from splinecut.pruning.memory import fingerprint
+from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.owners import Owners, owners
+
+if TYPE_CHECKING:
+    from splinecut.pruning.bench import Bench
+    from splinecut.training.ledger import Ledger
 
 SAMPLE = 50  # regions in parts of a slice that are enough to guess at the whole
 CROWD = 4_000  # regions in a part at which counting stops: the whole has far too many
@@ -58,7 +63,20 @@ class BoundaryKinks(Method):
                 f"slices and max_regions must be at least 1, got {self.slices} and {self.max_regions}; 8 and 200000 do"
             )
 
+    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Scores:
+        """The scores, which no budget changes: runs with a training in common count their kinks once."""
+        evidence = bench.evidence(model, self)
+
+        def count(_: Ledger) -> dict[str, list[float]]:  # charged by the driver, as a score
+            return {name: values.tolist() for name, values in self.score(evidence, turn.budget).items()}
+
+        decided = {**asdict(self), "probe": bench.probe_size, "residual": bench.residual, "network": fingerprint(model)}
+        with bench.memory("kinks", decided) as memory:
+            return {name: np.array(values) for name, values in memory.recall("scores", count).items()}
+
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        if evidence.found is not None:
+            return dict(evidence.found)
         graph, regions = self._scene(evidence)
         self._refuse_crowds(graph, regions)
         found = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
