@@ -1,7 +1,8 @@
 """What refitting is worth: accuracy right after a cut, by criterion and by refit, with no training after it.
 
     python -m splinecut.experiments.studies.refit convnet-fashion --data-dir DATA --out results/refit.json
-    python -m splinecut.experiments.studies.refit headline-vgg16 --seeds 3 --data-dir DATA --out results/refit-vgg.json
+    python -m splinecut.experiments.studies.refit headline-vgg16 --seeds 3 4 5 --data-dir DATA \\
+        --out results/refit-vgg.json
 
 The same share of every layer's channels stays, so criteria differ only in which ones. Networks are trained by the
 recipe, one for each seed, and kept in the run folder: a second call reads them.
@@ -109,12 +110,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     by_seed = []
-    for seed in track(range(asked.seeds), "seeds"):
+    for seed in track(asked.seeds, "seeds"):
         experiment = whole(spec.load(asked.recipe, [f"seed={seed}"]))
         by_seed.append(accuracies(*trained(experiment, asked.runs, asked.data_dir), seed))
     show(by_seed)
