@@ -170,19 +170,22 @@ def test_flops_are_a_forward_pass_for_each_region_and_input() -> None:
     assert BoundaryKinks().flops(evidence(model, SQUARE), 10) == pytest.approx(10 * (regions + 3), rel=0.7)
 
 
-def test_budgets_count_kinks_once(tmp_path: Path) -> None:
+def test_budgets_count_kinks_once_and_both_pay(tmp_path: Path) -> None:
     method = BoundaryKinks(slices=1)
-    found = []
+    bills, found = [], []
     for keep in (0.7, 0.3):
         there = bench(shared=tmp_path)
         model = there.build(0)
         found.append(method.search(there, model, Round(Budget(keep))))
+        bills.append(there.ledger.total.flops)
     direct = method.score(there.evidence(model, method), BUDGET)
     for held in found:
         assert all(np.array_equal(held[name], values) for name, values in direct.items()) and len(held) == len(direct)
     assert len(list(tmp_path.glob("kinks-*"))) == 1
+    assert bills[0] == bills[1] == method.flops(there.evidence(model, method), there.flops(model)) > 0
     known = there.evidence(model, method, {name: -values for name, values in direct.items()})
     assert all(np.array_equal(-values, direct[name]) for name, values in method.score(known, BUDGET).items())
+    assert method.flops(known, 10) == 0
 
 
 READ = [(name, "tied") for name in ("convnet", "densenet", "mobilenetv2", "resnext", "unet", "shufflenet", "mlp")]

@@ -33,10 +33,10 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.memory import fingerprint
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.owners import Owners, owners
+from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:
     from splinecut.pruning.bench import Bench
-    from splinecut.training.ledger import Ledger
 
 SAMPLE = 50  # regions in parts of a slice that are enough to guess at the whole
 CROWD = 4_000  # regions in a part at which counting stops: the whole has far too many
@@ -67,7 +67,8 @@ class BoundaryKinks(Method):
         """The scores, which no budget changes: runs with a training in common count their kinks once."""
         evidence = bench.evidence(model, self)
 
-        def count(_: Ledger) -> dict[str, list[float]]:  # charged by the driver, as a score
+        def count(ledger: Ledger) -> dict[str, list[float]]:
+            ledger.charge("search", self.flops(evidence, bench.flops(model)), 1, FORWARD)
             return {name: values.tolist() for name, values in self.score(evidence, turn.budget).items()}
 
         decided = {**asdict(self), "probe": bench.probe_size, "residual": bench.residual, "network": fingerprint(model)}
@@ -84,7 +85,9 @@ class BoundaryKinks(Method):
         return dict(zip((group.name for group in evidence.groups), np.split(found.scores(), ends), strict=True))
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """A forward pass for every input of the probe and, about, for every region of the slices."""
+        """A forward pass for every input of the probe and, about, for every region of the slices; none once found."""
+        if evidence.found is not None:
+            return 0
         graph, regions = self._scene(evidence)
         n_regions = sum(estimate_regions(graph, region) for region in regions)
         return round((len(evidence.probe) + n_regions) * forward_flops)
