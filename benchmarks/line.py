@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splinecut.experiments.folder import versions
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
 from splinecut.networks import models
@@ -99,7 +98,7 @@ def main() -> None:
         rows.append(measure(name, width, images, is_whole))
         print("; ".join(f"{key}: {value}" for key, value in rows[-1].items()), flush=True)
     if options.out:
-        write_json(options.out, {"threads": torch.get_num_threads(), "versions": versions(), "rows": rows})
+        write(options.out, "benchmarks/line.py", options, {"threads": torch.get_num_threads(), "rows": rows})
 
 
 if __name__ == "__main__":

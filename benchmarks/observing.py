@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from splinecut.experiments.folder import versions
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
@@ -118,10 +117,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     facts: dict[str, Any] = {"one look": looking(asked.data_dir, asked.steps, asked.turns), "matrix": comparing()}
-    facts |= {"threads": torch.get_num_threads(), "versions": versions()}
+    facts["threads"] = torch.get_num_threads()
     print(json.dumps(facts, indent=2))
     if asked.out:
-        write_json(asked.out, facts)
+        write(asked.out, "benchmarks/observing.py", asked, facts)
 
 
 if __name__ == "__main__":

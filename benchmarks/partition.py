@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.networks.trace import trace
@@ -133,21 +134,18 @@ def first_call() -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", help="write the figures as JSON")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--skip-large", action="store_true", help="leave out the 1M-region window")
     options = parser.parse_args()
     found: dict[str, Any] = {
-        "date": time.strftime("%Y-%m-%d"),
         "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "versions": {"torch": torch.__version__, "numpy": np.__version__, "splinecut": sc.__version__},
         "first_call": first_call(),
         "against_forward": [against_forward(128, 5), against_forward(256, 4)],
         "scaling": scaling(counts=(10_000, 100_000) if options.skip_large else (10_000, 100_000, 1_000_000)),
     }
     print_table(found)
     if options.out:
-        write_json(options.out, found)
-        print(f"written to {options.out}")
+        write(options.out, "benchmarks/partition.py", options, found)
 
 
 def print_table(found: dict[str, Any]) -> None:

@@ -25,8 +25,7 @@ from typing import Any
 
 import torch
 
-from splinecut.experiments.folder import versions
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
 from splinecut.networks.groups import groups
@@ -92,8 +91,8 @@ def main() -> None:
     peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
     print(f"{torch.get_num_threads()} threads, peak {peak} GB")
     if asked.out:
-        facts = {"probe": PROBE, "threads": torch.get_num_threads(), "peak GB": peak, "versions": versions()}
-        write_json(asked.out, {**facts, "rows": rows})
+        facts = {"probe": PROBE, "threads": torch.get_num_threads(), "peak GB": peak}
+        write(asked.out, "benchmarks/scoring.py", asked, {**facts, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.experiments.folder import versions
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.geometry.partition import Partition
 from splinecut.networks import models
 from splinecut.training import data
@@ -141,7 +140,7 @@ def main() -> None:
         partition = window_with_enough_regions(model, centre, x[0], x[other])
         report(f"{name}-width-{width:g}", model, partition, time.perf_counter() - begin)
     if asked.out:
-        write_json(asked.out, {"threads": torch.get_num_threads(), "versions": versions(), "rows": rows})
+        write(asked.out, "benchmarks/slices.py", asked, {"threads": torch.get_num_threads(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from splinecut.experiments.folder import versions
-from splinecut.files import write_json
+from splinecut.experiments.studies.writing import write
 from splinecut.networks import models
 from splinecut.training import data
 from splinecut.training.data import DataSet
@@ -98,11 +97,10 @@ def main() -> None:
         "images": asked.images,
         "epochs": asked.epochs,
         "threads": torch.get_num_threads(),
-        "versions": versions(),
     }
     print(json.dumps(facts, indent=2))
     if asked.out:
-        write_json(asked.out, facts)
+        write(asked.out, "benchmarks/throughput.py", asked, facts)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,15 @@ def test_the_readme_has_such_tables() -> None:
     assert "README.md" in {page.name for page in FILLED}
 
 
+@pytest.mark.parametrize("result", sorted((ROOT / "results").glob("*.json")), ids=lambda file: file.stem)
+def test_every_result_says_its_command_date_and_versions(result: Path) -> None:
+    known = json.loads(result.read_text())
+    runs = known.get("runs", [{}])
+    commands = [sweep["command"] for sweep in known["sweeps"]] if "sweeps" in known else [known["command"]]
+    assert commands and all(command.startswith(("python ", "splinecut ")) for command in commands)
+    assert known["date"] and (known.get("versions") or all(run["versions"] for run in runs))
+
+
 def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
     places = [f"random | {keep} | {how}" for keep, how in pages.REFIT_COLUMNS]
     by_seed = [dict.fromkeys(places, accuracy) for accuracy in (0.5, 0.7)]

@@ -17,11 +17,15 @@ from splinecut.files import write_atomically, write_json
 
 
 def write(
-    path: Path, module: ModuleSpec | None, asked: Namespace, result: dict[str, Any], first: Sequence[str] = ()
+    path: Path, program: ModuleSpec | str | None, asked: Namespace, result: dict[str, Any], first: Sequence[str] = ()
 ) -> None:
-    """Writes a result with the command that gives it again, and prints where it is; `first`: options without a name."""
+    """Writes a result with the command that gives it again, and prints where it is; `first`: options without a name.
+
+    program: a module's `__spec__`, or the path of a script from the project's root.
+    """
+    name = program if isinstance(program, str) else program.name if program else "?"
     facts = {
-        "command": command(module.name if module else "?", vars(asked), first),
+        "command": command(name, vars(asked), first),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
         "versions": versions(),
@@ -39,11 +43,14 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def command(module: str, options: Mapping[str, Any], first: Sequence[str] = ()) -> str:
+def command(program: str, options: Mapping[str, Any], first: Sequence[str] = ()) -> str:
     """What to type from the project's root; where data lie is left to the reader, and where runs were kept is too."""
-    words = ["python -m", module, *(str(options[key]) for key in first)]
+    words = ["python" if program.endswith(".py") else "python -m", program, *(str(options[key]) for key in first)]
     for key, value in options.items():
-        if key in (*first, "runs") or value is None or value == []:
+        if key in (*first, "runs") or value is None or value is False or value == []:
+            continue
+        if value is True:
+            words.append(f"--{key.replace('_', '-')}")
             continue
         given = "DATA" if key == "data_dir" else f"results/{value.name}" if isinstance(value, Path) else value
         given = " ".join(_quoted(each) for each in (given if isinstance(given, list | tuple) else [given]))
