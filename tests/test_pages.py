@@ -47,6 +47,13 @@ def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
     assert pages.filled(found, tmp_path) == found
 
 
+def test_a_rule_that_never_draws_is_said_so(tmp_path: Path) -> None:
+    rows = [{"rule": "paper", "threshold": 0.2, "epoch": epoch, "of": 40} for epoch in (7, None)]
+    trainings = [{"schedule": name, "rows": [row]} for name, row in zip(("step", "constant"), rows, strict=True)]
+    (tmp_path / "d.json").write_text(json.dumps({"trainings": trainings}))
+    assert pages.table(tmp_path / "d.json").splitlines()[-1] == "| paper | 0.20 | 7 of 40 | never |"
+
+
 def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
     def row(name: str, of: str, keep: float, accuracy: float, flops: float) -> dict[str, object]:
         numbers = {"0": {"last_top1": accuracy, "full_flops": flops}}

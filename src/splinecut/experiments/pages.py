@@ -75,6 +75,16 @@ def _headline(known: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _detector(known: dict[str, Any]) -> list[list[str]]:
+    """The epoch at which each rule draws, one column a schedule of the learning rate."""
+    trainings = known["trainings"]
+    rows = [["rule", "threshold", *(f"{training['schedule']} learning rate" for training in trainings)]]
+    for alike in zip(*(training["rows"] for training in trainings), strict=True):
+        epochs = [f"{row['epoch']} of {row['of']}" if row["epoch"] else "never" for row in alike]
+        rows.append([alike[0]["rule"], f"{alike[0]['threshold']:.2f}", *epochs])
+    return rows
+
+
 def _route(name: str, recipe: str) -> str:
     route, _, keep = name.removeprefix(f"{recipe}-").rpartition("-")
     return f"{route.replace('-', ' ')}, keep {keep}" if route else keep
@@ -119,6 +129,7 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 MAKERS: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {  # a key that tells a result -> its table
     "accuracy by seed": _refit,
     "runs": _headline,
+    "trainings": _detector,
     "kind": _sweep,
 }
 
