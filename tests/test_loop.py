@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +27,6 @@ def digits() -> data.DataSet:
 
 def small(digits: data.DataSet, seed: int = 0) -> nn.Module:
     return models.build("convnet", preset="digits", width=0.25, classes=10, input_shape=digits.input_shape, seed=seed)
-
-
-FAULTS = """
-import resource, torch
-from splinecut.training.devices import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(4):
-        torch.ones(16_000_000)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-before = faults()
-keep_freed_memory()
-faults()
-print(before, faults())
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-def test_a_process_that_keeps_freed_memory_has_it_zeroed_once() -> None:
-    told = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
-    before, after = map(int, told.split())
-    assert after < before / 10
 
 
 def test_it_takes_the_steps_that_a_hand_written_loop_takes(digits: data.DataSet) -> None:

@@ -58,8 +58,6 @@ def run(
                     return records.load(folder)
                 dataset = load_data(experiment, data_dir)
                 common = Path(shared) if shared else None
-                if place.type == "cpu":
-                    devices.keep_freed_memory()
                 return _run(experiment, bench_of(experiment, folder, dataset, place, processes, watch, common))
         finally:
             watch.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 from splinecut.errors import InputError, unknown
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of glibc's mallopt
 
 
 def choose(name: str = "auto") -> torch.device:
@@ -30,17 +27,6 @@ def choose(name: str = "auto") -> torch.device:
         present = ", ".join(device for device, is_there in there.items() if is_there)
         raise InputError(f"device {name!r} is not there; this machine has: {present}; use device 'auto'")
     return torch.device(name)
-
-
-def keep_freed_memory() -> None:
-    """Lets this process keep the memory of tensors it frees; on Linux with glibc, elsewhere it does nothing.
-
-    glibc hands blocks above 32 MB back to the system at once, and the next training step has each page of them zeroed
-    anew: a fifth of the time of a PreResNet on a CPU.
-    """
-    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)):
-        mallopt(_MMAP_MAX, 0)
-        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 @dataclass(frozen=True)

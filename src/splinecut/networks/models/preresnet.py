@@ -30,7 +30,7 @@ class Select(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if torch.compiler.is_exporting():
             return x.index_select(1, self.index)  # who traces the network looks for this operation
-        if len(self.index) == x.shape[1]:
+        if self.training and len(self.index) == x.shape[1]:
             return x
         # Selecting along the axis that lies innermost in memory keeps the layout, and its gradient's: batch norm's
         # backward pass takes twice as long when input and gradient are laid out differently.
