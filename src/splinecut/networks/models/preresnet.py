@@ -31,7 +31,7 @@ class Select(nn.Module):
         if torch.compiler.is_exporting():
             return x.index_select(1, self.index)  # who traces the network looks for this operation
         if self.training and len(self.index) == x.shape[1]:
-            return x  # in training only: bytes moved, and so the energy estimate, count the copy as published code makes it
+            return x  # in training only: the energy estimate was fitted to bytes with the copy counted
         # Selecting along the axis that lies innermost in memory keeps the layout, and its gradient's: batch norm's
         # backward pass takes twice as long when input and gradient are laid out differently.
         if x.is_contiguous(memory_format=torch.channels_last):
