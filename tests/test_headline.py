@@ -102,6 +102,13 @@ def test_runs_that_an_earlier_result_holds_are_not_done_again(tmp_path: Path, mo
     assert len(list((tmp_path / "both").glob("tiny-*"))) == 2 and "--known" not in both["command"]
 
 
+@pytest.mark.parametrize("text", ["", "{}", '{"runs": [{"name": "dense"}]}'])
+def test_an_earlier_result_that_names_no_runs_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "old.json").write_text(text)
+    with pytest.raises(SystemExit, match="expected a result of this study"):
+        headline.held(tmp_path / "old.json")
+
+
 def test_refitting_is_judged_on_the_dense_network_of_a_recipe(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(RECIPE)
     experiment = spec.load(str(tmp_path / "tiny.toml"))

@@ -47,6 +47,14 @@ def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
     assert pages.filled(found, tmp_path) == found
 
 
+def test_one_seed_of_a_route_has_no_interval(tmp_path: Path) -> None:
+    named = {"seeds": 1, "training flops": 0.9, "kept flops": 0.7, "drawn epochs": [4]}
+    row = {"route": "r-early-bird-0.7", "accuracy": [70.0, None], "against dense": [1.0, None], **named}
+    (tmp_path / "h.json").write_text(json.dumps({"recipe": "r", "runs": [], "rows": [row]}))
+    line = pages.table(tmp_path / "h.json").splitlines()[-1]
+    assert line == "| early bird, keep 0.7 | 70.0 | +1.0 | 0.90 | 0.70 | 4 |"
+
+
 def test_a_rule_that_never_draws_is_said_so(tmp_path: Path) -> None:
     rows = [{"rule": "paper", "threshold": 0.2, "epoch": epoch, "of": 40} for epoch in (7, None)]
     trainings = [{"schedule": name, "rows": [row]} for name, row in zip(("step", "constant"), rows, strict=True)]

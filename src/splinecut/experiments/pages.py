@@ -65,8 +65,8 @@ def _headline(known: dict[str, Any]) -> list[list[str]]:
         rows.append(
             [
                 _route(row["route"], known["recipe"]),
-                f"{mean:.1f} ± {half:.1f}",
-                "" if is_dense else f"{gap:+.1f} ± {wide:.1f}",
+                f"{mean:.1f}{_interval(half)}",
+                "" if is_dense else f"{gap:+.1f}{_interval(wide)}",
                 f"{row['training flops']:.2f}",
                 f"{row['kept flops']:.2f}",
                 drawn,
@@ -117,8 +117,13 @@ def _cell(row: Row, dense: Row | None) -> str:
 def _percent(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
-    half = "" if estimate.half is None else f" ± {100 * estimate.half:.1f}"
-    return f"{100 * estimate.mean:.1f}{half}"
+    half = None if estimate.half is None else 100 * estimate.half
+    return f"{100 * estimate.mean:.1f}{_interval(half)}"
+
+
+def _interval(half: float | None) -> str:
+    """Half of an interval; one seed has none."""
+    return "" if half is None else f" ± {half:.1f}"
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -136,6 +136,15 @@ def show(rows: list[dict[str, Any]]) -> None:
     Console(width=140).print(table)
 
 
+def held(path: Path) -> dict[str, dict[str, Any]]:
+    """Runs of an earlier result, by the digest of what was run."""
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return {run["digest"]: run for run in runs}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"--known {path}: expected a result of this study, got {error!r}") from None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
@@ -147,8 +156,7 @@ def main() -> None:
     parser.add_argument("--known", type=Path, help="an earlier result, whose runs are not done again")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    earlier = json.loads(asked.known.read_text(encoding="utf-8"))["runs"] if asked.known else []
-    known = {held["digest"]: held for held in earlier}
+    known = held(asked.known) if asked.known else {}
     asked.known = None  # the command beside the result does everything anew
     facts = []
     for experiment in experiments(asked.recipe, asked.seeds, asked.routes, asked.keeps):
