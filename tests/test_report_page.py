@@ -2,257 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from browser import Browser, executable
-from report_samples import HOSTILE, big_partition, film_of, many_records, record, small_film
-from splinecut.experiments.filming import frame_of
+from browser import Browser
+from report_driving import BOTH, IN_A_BROWSER, READY, act, button, text
+from report_samples import HOSTILE, record, small_film
 from splinecut.report import assembly
 
-pytestmark = pytest.mark.skipif(
-    executable() is None, reason="no Chromium on this machine; install chromium to test the report in a browser"
-)
-READY = "splinecut.painted()"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with Browser() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with every view in it."""
-    records = [record("dense", seed, None, 1.0, 0.95 + 0.01 * seed) for seed in range(3)]
-    records += [record("bird", seed, "spline", keep, 0.9 + 0.01 * seed) for seed in range(3) for keep in (0.5, 0.25)]
-    records += [record("late", 0, "l2", 0.5, 0.88, early=False)]
-    return assembly.write(tmp_path_factory.mktemp("report") / "small.html", records, [small_film()])
-
-
-@pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """54,131 regions and 500 records."""
-    path = tmp_path_factory.mktemp("report") / "big.html"
-    return assembly.write(path, many_records(500), [film_of(big_partition(4.0))])
-
-
-@pytest.fixture
-def page(browser: Browser, small: Path) -> Iterator[Browser]:
-    """The small report, freshly opened; whatever the test does, nothing may complain."""
-    browser.open(small)
-    browser.until("splinecut.mesh()")  # regions are unpacked beside the page, on a busy machine after its first frames
-    browser.run(READY)
-    yield browser
-    assert browser.complaints() == [] and browser.requests() == []
-
-
-def text(page: Browser, selector: str) -> str:
-    return page.run(f"document.querySelector({json.dumps(selector)}).textContent")
-
-
-def button(page: Browser, view: str, label: str) -> str:
-    """A selector of the control of a view that bears this label."""
-    page.run(f"""(() => {{
-        const all = [...document.querySelectorAll("#{view} button, #{view} label, #{view} summary")];
-        const label = {json.dumps(label)};
-        const found = all.find((each) => each.textContent.startsWith(label) || each.ariaLabel === label);
-        const control = found.tagName === "LABEL" ? found.querySelector("input, select") : found;
-        document.querySelectorAll("[data-test]").forEach((each) => delete each.dataset.test);
-        control.dataset.test = "1";
-    }})()""")
-    return "[data-test]"
-
-
-def act(page: Browser, by: str, selector: str) -> None:
-    """Uses a button or tick box by mouse, or by keyboard alone."""
-    if by == "mouse":
-        page.click(selector)
-    else:
-        page.focus(selector)
-        page.press(" ")
-    page.run(READY)
-
-
-BOTH = pytest.mark.parametrize("by", ["mouse", "keyboard"])
-
-
-def test_a_large_report_opens_in_under_three_seconds(browser: Browser, big: Path) -> None:
-    assert big.stat().st_size < 15_000_000
-    seconds = []
-    for _ in range(3):
-        seconds.append(browser.open(big))
-        assert browser.complaints() == [] and browser.requests() == []
-        browser.until("splinecut.mesh() && splinecut.viewer.panes[1].visible > 50000")
-    assert min(seconds) < 3, seconds
-
-
-def test_the_page_holds_the_partition_that_was_computed(browser: Browser, big: Path) -> None:
-    partition = big_partition(4.0)
-    browser.open(big)
-    browser.until("splinecut.mesh()")
-    assert browser.run("splinecut.mesh().n") == len(partition)
-    points = np.random.default_rng(0).uniform(-4, 4, size=(100, 2))
-    script = f"{json.dumps(points.tolist())}.map(([u, v]) => splinecut.mesh().locate(u, v))"
-    regions = browser.run(script)
-    assert regions == partition.locate(points).tolist()
-    maps = browser.run(f"{json.dumps(regions)}.map((region) => splinecut.mesh().maps(region))")
-    np.testing.assert_allclose(maps, partition.affine[regions], rtol=2e-7)
-    assert browser.run("splinecut.mesh().locate(9, 9)") == -1
-
-
-def test_every_edge_knows_its_unit(browser: Browser, big: Path) -> None:
-    partition = big_partition(4.0)
-    browser.open(big)
-    browser.until("splinecut.mesh()")
-    shared = partition.neighbours()
-    inner = shared.layer >= 0
-    assert browser.run("splinecut.mesh().edges.length") == int(inner.sum())
-    for layer, unit in ((0, 3), (1, 50), (2, 127)):
-        expected = int(((shared.layer == layer) & (shared.unit == unit)).sum())
-        assert browser.run(f"splinecut.mesh().cutOf({{ layer: {layer}, unit: {unit} }}).length") == expected
-
-
-def test_each_pixel_shows_the_region_below_it(browser: Browser, big: Path) -> None:
-    """With cuts, boundary and data off, the colour of a pixel is the tint of the region under its middle."""
-    browser.open(big)
-    browser.until("splinecut.mesh()")
-    mistakes = browser.run("""(async () => {
-        const { viewer } = splinecut, pane = viewer.panes[1];
-        Object.assign(viewer.look, { cuts: false, boundary: false, points: false, tint: "region" });
-        let wrong = 0;
-        for (const zoom of [1, 7, 300]) {
-            pane.showAll();
-            viewer.view.zoom(zoom, 1.234, -0.777);
-            await splinecut.painted();
-            pane.paint();
-            const { scale, left, top } = pane.frame(), { width, height } = pane.raster;
-            const shown = pane.context.getImageData(0, 0, width, height).data;
-            for (let i = 0; i < 100; i++) {
-                const x = (i * 7919) % width, y = (i * 104729) % height;
-                const region = pane.mesh.locate((x + 0.5 - left) / scale, (top - y - 0.5) / scale);
-                const expected = region < 0 ? rgb(variable("card")) : pastel(pane.mesh.hue[region], isDark());
-                const at = 4 * (y * width + x);
-                if (expected.some((value, k) => value !== shown[at + k])) wrong++;
-            }
-        }
-        return wrong;
-    })()""")
-    assert mistakes == 0
-
-
-@pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A little over 20,000 regions in sight."""
-    return assembly.viewer(film_of(big_partition(1.05)), tmp_path_factory.mktemp("report") / "crowded.html")
-
-
-MOVES = {
-    "zooming": "view.zoom(n % 60 < 30 ? 1.02 : 1 / 1.02)",
-    "panning": "view.pan(0.002 * Math.sin(n / 9), 0.002 * Math.cos(n / 9))",
-}
-
-
-@pytest.mark.parametrize("move", MOVES)
-def test_moving_twenty_thousand_regions_keeps_thirty_frames_a_second(
-    browser: Browser, crowded: Path, move: str
-) -> None:
-    browser.open(crowded, 1400, 900)
-    browser.until("splinecut.mesh()")
-    script = """(async () => {
-        const { view, panes } = splinecut.viewer, { holder } = panes[1];
-        holder.style.width = "1002px"; // a border of one pixel on each side
-        holder.style.height = "702px";
-        await splinecut.painted();
-        await splinecut.painted();
-        const gaps = [];
-        let last = 0, n = 0;
-        await new Promise((done) => requestAnimationFrame(function step(now) {
-            if (last) gaps.push(now - last);
-            last = now;
-            MOVE;
-            if (n++ < 120) requestAnimationFrame(step); else done();
-        }));
-        await new Promise((done) => setTimeout(done, 300));
-        const { u, v, scale } = panes[1].exact;
-        return { gaps, visible: panes[1].visible, size: [panes[1].raster.width, panes[1].raster.height],
-                 isExact: u === view.u && v === view.v && scale === view.scale };
-    })()"""
-    medians = []
-    for _ in range(3):  # the machine may be busy with something else for a while
-        found = browser.run(script.replace("MOVE", MOVES[move]))
-        assert found["visible"] >= 20_000 and found["size"] == [1000, 700]
-        assert found["isExact"], "at rest the picture must be painted for the view it is shown in"
-        medians.append(statistics.median(found["gaps"]))
-        if medians[-1] <= 33:
-            break
-    assert min(medians) <= 33, medians
-
-
-def per_frame(browser: Browser) -> float:
-    """Seconds that the sliders take for one stored frame, from the last to the first and shown on the screen."""
-    return browser.run("""(async () => {
-        const { viewer } = splinecut;
-        const frames = [...viewer.train, ...viewer.prune].reverse();
-        const begun = performance.now();
-        for (const frame of frames) {
-            await viewer.show(frame);
-            await splinecut.painted();
-        }
-        return (performance.now() - begun) / 1000 / frames.length;
-    })()""")
-
-
-def test_the_sliders_step_through_frames_at_ten_a_second(page: Browser) -> None:
-    assert per_frame(page) <= 0.1
-
-
-def test_the_sliders_keep_their_pace_with_twenty_thousand_regions_a_frame(browser: Browser, tmp_path: Path) -> None:
-    partition = big_partition(1.05)
-    film = replace(film_of(partition), frames=tuple(frame_of(partition, step=10 * i) for i in range(6)))
-    path = assembly.viewer(film, tmp_path / "film.html")
-    assert path.stat().st_size < 15_000_000
-    browser.open(path, 1400, 900)
-    browser.until("splinecut.mesh() && splinecut.viewer.panes[1].visible > 20000")
-    browser.run("""(() => {
-        const { holder } = splinecut.viewer.panes[1];
-        holder.style.width = "1002px";
-        holder.style.height = "702px";
-    })()""")
-    assert min(per_frame(browser) for _ in range(3)) <= 0.1
-
-
-@BOTH
-def test_playing_runs_to_the_last_frame(page: Browser, by: str) -> None:
-    page.run("splinecut.viewer.show(0)")
-    act(page, by, button(page, "partition", "Play training step"))
-    page.until("splinecut.viewer.frame === splinecut.viewer.train.at(-1) && !splinecut.viewer.playing", 10)
-    act(page, by, button(page, "partition", "Play units kept"))
-    page.until("splinecut.viewer.frame === splinecut.viewer.prune.at(-1) && !splinecut.viewer.playing", 10)
-    assert "25 % of the units kept" in text(page, "#partition figcaption")
-
-
-def test_sliders_move_by_arrow_keys_and_by_mouse(page: Browser) -> None:
-    slider = button(page, "partition", "Training step")
-    page.focus(slider)
-    page.press("ArrowLeft")
-    page.until("splinecut.viewer.frame === splinecut.viewer.train.at(-2)")
-    assert "training step 100" in text(page, "#partition figcaption")
-    x, y = page.middle(slider)
-    page.click_at(x, y)
-    page.until("Math.abs(splinecut.viewer.frame - splinecut.viewer.train.length / 2) <= 1")
-    keep = button(page, "partition", "Units kept")
-    page.focus(keep)
-    page.press("ArrowRight")
-    page.until("splinecut.viewer.frame === splinecut.viewer.prune[1]")
-    assert page.run("splinecut.mesh().n") == len(small_film().frames[-3])
+pytestmark = IN_A_BROWSER
 
 
 def test_every_control_is_reached_by_the_tab_key(page: Browser) -> None:
@@ -349,125 +109,6 @@ def test_layers_of_the_early_bird_are_judged_alone(page: Browser) -> None:
     assert "not for each" in text(page, "#bird .pair")
 
 
-def test_wheel_and_drag_move_the_partition(page: Browser) -> None:
-    x, y = page.middle("#partition .over")
-    scale, u = page.run("[splinecut.viewer.view.scale, splinecut.viewer.view.u]")
-    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300)
-    page.until(f"splinecut.viewer.view.scale > {scale} * 1.4")
-    page.drag((x, y), (x - 80, y))
-    assert page.run("splinecut.viewer.view.u") > u
-    page.click(button(page, "partition", "Show all"))
-    assert page.run("splinecut.viewer.view.scale") == pytest.approx(scale)
-
-
-def test_keys_move_the_partition_and_choose_a_cut(page: Browser) -> None:
-    page.focus("#partition .over")
-    scale, u = page.run("[splinecut.viewer.view.scale, splinecut.viewer.view.u]")
-    page.press("+")
-    page.press("ArrowRight")
-    assert page.run("splinecut.viewer.view.scale") > scale and page.run("splinecut.viewer.view.u") > u
-    page.press("Enter")
-    page.until("splinecut.unit.get() !== null")
-    page.until("document.querySelector('#partition .side').textContent.includes('Nearest cuts')")
-    page.press("Escape")
-    page.until("splinecut.unit.get() === null")
-    page.press("0")
-    assert page.run("splinecut.viewer.view.scale") == pytest.approx(scale)
-
-
-def test_hovering_shows_region_unit_and_affine_map(page: Browser) -> None:
-    page.mouse("mouseMoved", *page.middle("#partition .over"))
-    page.run(READY)
-    shown = text(page, "#partition .side")
-    region = page.run("splinecut.mesh().locate(splinecut.viewer.view.u, splinecut.viewer.view.v)")
-    assert f"Region {region} of {len(small_film().frames[11])}" in shown
-    assert "Nearest cut: unit" in shown and "a u + b v + c" in shown
-
-
-def test_clicking_a_cut_shows_its_unit_its_nearest_cuts_and_its_fate(page: Browser) -> None:
-    film = small_film()
-    place = page.run("""(() => {
-        const { viewer } = splinecut, mesh = splinecut.mesh(), pane = viewer.panes[1], edge = mesh.edges.length - 1;
-        pane.over.scrollIntoView({ block: "center", behavior: "instant" });
-        const box = pane.over.getBoundingClientRect(), { layer, unit } = mesh.owner(edge);
-        const middle = (axis) => {
-            const [a, b] = [mesh.ends[2 * edge], mesh.ends[2 * edge + 1]];
-            return (mesh.vertices[2 * a + axis] + mesh.vertices[2 * b + axis]) / 2;
-        };
-        return [box.left + box.width / 2 + (middle(0) - viewer.view.u) * viewer.view.scale,
-                box.top + box.height / 2 - (middle(1) - viewer.view.v) * viewer.view.scale, layer, unit];
-    })()""")
-    page.click_at(*place[:2])
-    layer, unit = place[2:]
-    page.until("splinecut.unit.get() !== null")
-    assert page.run("splinecut.unit.get()") == {"layer": layer, "unit": unit}
-    page.until("document.querySelector('#partition .side').textContent.includes('Nearest cuts')")
-    shown = text(page, "#partition .side .card")
-    distances = film.redundancy[layer].distances["corrected"][unit].copy()
-    distances[unit] = np.inf
-    assert f"unit {distances.argmin()}" in shown
-    gone = [frame.keep for frame in film if frame.stage == "prune" and unit not in frame.origin[layer]]
-    assert (f"{max(gone):.0%}".replace("%", " %") in shown and "removed it" in shown) if gone else "kept it" in shown
-
-
-def test_units_are_chosen_from_lists_too(page: Browser) -> None:
-    page.focus(button(page, "partition", "Unit "))
-    page.press("ArrowDown")
-    page.until("splinecut.unit.get()?.unit === 0")
-    page.until("document.querySelector('#redundancy .readout').textContent.includes('unit 0 of layer 1 is chosen')")
-    assert page.run("splinecut.unit.get()") == {"layer": 0, "unit": 0}
-    page.click(button(page, "partition", "Clear"))
-    page.until("splinecut.unit.get() === null")
-    assert "is chosen" not in text(page, "#redundancy .readout")
-
-
-@BOTH
-def test_before_and_after_stand_side_by_side_in_one_view(page: Browser, by: str) -> None:
-    page.run("splinecut.viewer.show(splinecut.viewer.prune.at(-1))")
-    act(page, by, button(page, "partition", "Before and after"))
-    page.until("document.querySelectorAll('#partition figure').length === 2 && splinecut.viewer.panes[0].mesh")
-    assert page.run("splinecut.viewer.panes.map((pane) => pane.mesh.n)") == [
-        len(small_film().frames[11]),
-        len(small_film().frames[-1]),
-    ]
-    assert text(page, "#partition figcaption").startswith("Before: training step 110")
-
-
-@BOTH
-def test_layers_and_overlays_are_switched(page: Browser, by: str) -> None:
-    picture = "splinecut.viewer.panes[1].raster.pixels.reduce((sum, each) => (sum * 31 + each) | 0, 7)"
-    seen = {page.run(picture)}
-    for label in ("cuts", "decision boundary"):
-        act(page, by, button(page, "partition", label))
-        seen.add(page.run(picture))
-    act(page, by, button(page, "partition", "cuts"))
-    act(page, by, button(page, "partition", "layer 2"))
-    seen.add(page.run(picture))
-    assert len(seen) == 4
-
-
-def test_the_matrix_chooses_units_by_mouse_and_by_keyboard(page: Browser) -> None:
-    order = small_film().redundancy[0].order
-    x, y = page.middle("#redundancy .cells canvas")
-    page.click_at(x + 5, y + 5)  # the middle itself is a corner of four cells
-    page.until("splinecut.unit.get() !== null")
-    assert page.run("splinecut.unit.get()") == {"layer": 0, "unit": int(order[8])}
-    page.focus("#redundancy .cells")
-    page.press("ArrowUp")
-    page.press("Enter")
-    page.until(f"splinecut.unit.get().unit === {order[7]}")
-    assert "N_ρ" in text(page, "#tip")
-    page.click(button(page, "redundancy", "unit"))  # the nearest pair in the list
-    page.until("document.querySelector('#partition .side').textContent.includes('Nearest cuts')")
-
-
-def test_the_matrix_marks_what_pruning_removed(page: Browser) -> None:
-    page.run("splinecut.viewer.show(splinecut.viewer.prune.at(-1))")
-    removed = 16 - len(small_film().frames[-1].origin[0])
-    page.until(f"document.querySelectorAll('#redundancy .gone').length === {removed}")
-    assert f"{removed} of 16 units are removed" in text(page, "#redundancy .readout")
-
-
 @BOTH
 def test_tables_sort_by_any_column(page: Browser, by: str) -> None:
     column = "[...document.querySelectorAll('#table-runs tbody tr')].map((row) => Number(row.cells[5].dataset.value))"
@@ -507,8 +148,8 @@ def test_the_theme_turns(page: Browser, by: str) -> None:
     assert page.run(ground) == light
 
 
-def test_dark_is_taken_from_the_system(browser: Browser, small: Path) -> None:
-    browser.open(small, dark=True)
+def test_dark_is_taken_from_the_system(browser: Browser, small_report: Path) -> None:
+    browser.open(small_report, dark=True)
     assert browser.run("isDark()") is True
     browser.prefer(False)
     browser.until("!isDark()")
@@ -524,8 +165,8 @@ def test_runs_are_found_by_name_and_opened(page: Browser) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 800, 1280])
-def test_no_width_scrolls_sideways(browser: Browser, small: Path, width: int) -> None:
-    browser.open(small, width, 800)
+def test_no_width_scrolls_sideways(browser: Browser, small_report: Path, width: int) -> None:
+    browser.open(small_report, width, 800)
     browser.run(READY)
     assert browser.run("document.documentElement.scrollWidth") <= width
 
@@ -548,8 +189,8 @@ def test_hostile_names_show_as_text(browser: Browser, tmp_path: Path) -> None:
     assert browser.complaints() == [] and browser.requests() == []
 
 
-def test_the_policy_stops_foreign_scripts_and_requests(browser: Browser, small: Path) -> None:
-    browser.open(small)
+def test_the_policy_stops_foreign_scripts_and_requests(browser: Browser, small_report: Path) -> None:
+    browser.open(small_report)
     browser.run("""(() => {
         const script = document.createElement("script");
         script.textContent = "window.intruder = true";
@@ -565,8 +206,8 @@ def test_the_policy_stops_foreign_scripts_and_requests(browser: Browser, small: 
     assert browser.run(picture) == "stopped"
 
 
-def test_without_scripts_the_tables_are_there(browser: Browser, small: Path, tmp_path: Path) -> None:
-    browser.open(small, scripts=False)
+def test_without_scripts_the_tables_are_there(browser: Browser, small_report: Path, tmp_path: Path) -> None:
+    browser.open(small_report, scripts=False)
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
     shown = browser.run("document.body.innerText")
     assert "Scripts are off" in shown and "Methods compared" in shown and "early bird, spline" in shown
