@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from disturb import outcomes, sweep
+from splinecut.cli import app
 from splinecut.errors import InputError
 from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
@@ -156,7 +158,7 @@ class Scripted:
 
     def start(self, number: int, job: Job) -> None:
         self.started.append(job.experiment.name)
-        self.number = number
+        self.number, self.threads = number, job.threads
 
     def wait(self, seconds: float) -> list[Ending]:
         word = self.script.get(self.started[-1], ["done"])
@@ -175,6 +177,20 @@ def test_a_lost_run_is_taken_up_again_and_a_failed_one_stops_no_other(tmp_path: 
     assert state.failed == {2: "the loss is nan", 3: "lost"}
     assert state.done == [0, 1] and pool.is_closed
     assert state.lost == {1: 2, 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [((), os.cpu_count()), (("--workers", "1000"), 1), (("--threads", "3", "--workers", "2"), 3)],
+)
+def test_runs_share_the_cores_unless_threads_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], threads: int
+) -> None:
+    pool = Scripted({})
+    monkeypatch.setattr("splinecut.commands.sweep._pool", lambda *asked: pool)
+    asked = ["sweep", "digits-channels", "--set", "sweep.seeds=1", "--out", str(tmp_path), *options]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert pool.started and pool.threads == threads
 
 
 def test_a_worker_that_dies_between_two_looks_is_still_reported() -> None:

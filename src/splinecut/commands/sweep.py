@@ -27,6 +27,9 @@ def sweep(
         Path | None, typer.Option("--data-dir", envvar="SPLINECUT_DATA", help="Folder with data sets.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of each run; left out: the cores, divided by the workers.")
+    ] = None,
     retries: Annotated[int, typer.Option(min=0, help="How often a run is tried again when its worker dies.")] = 5,
 ) -> None:
     """Run seeds x methods x budgets; finished runs are skipped, interrupted ones go on, a failed one stops no other."""
@@ -36,12 +39,12 @@ def sweep(
     asked = grid.load(recipe, set_ or ())
     experiments = grid.expand(asked)
     place = (out or Path("runs") / asked.name).absolute()
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    each = threads or max(1, (os.cpu_count() or 1) // workers)
     board = Board(asked.name)
     data = data_dir.absolute() if data_dir else None
     try:
-        pool = _pool(ray, min(workers, len(experiments)), threads, retries)
-        state = sweeping.run(experiments, place, pool, data, device, retries, board.tell, threads)
+        pool = _pool(ray, min(workers, len(experiments)), each, retries)
+        state = sweeping.run(experiments, place, pool, data, device, retries, board.tell, each)
     finally:
         board.close()
     account = sweeping.write_account(asked.name, state, place, set_ or ())
