@@ -153,7 +153,7 @@ def test_the_estimate_is_within_a_factor_of_three(hidden: tuple[int, ...], input
 
 
 def test_a_network_with_too_many_regions_is_refused_with_the_estimate() -> None:
-    message = r"may look at 100 regions in a slice and this network has about [\d.e+]+, .* raise max_regions, or use"
+    message = r"may look at 100 regions in a slice and this network has about [\d,]+, a .* raise max_regions, or use"
     with pytest.raises(InputError, match=message):
         scores(net((64, 64)), max_regions=100)
 

@@ -102,7 +102,7 @@ class BoundaryKinks(Method):
         for region in regions:
             n_regions = estimate_regions(graph, region)
             if n_regions > self.max_regions:
-                raise self._too_many(f"about {n_regions:.2g}")
+                raise self._too_many(f"about {float(f'{n_regions:.3g}'):,.0f}")
 
     def _partition(self, graph: Graph, region: Slice) -> Partition:
         try:
