@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,17 @@ def _sweep(known: dict[str, Any]) -> list[list[str]]:
         dense = next((row for row in here if not row.of), None)
         whole = f"*{task}*" if dense is None else f"*{task}; whole: {_percent(dense.estimate('last_top1'))} %*"
         made.append([whole, *[""] * len(keeps)])
-        for name in dict.fromkeys(row.name for row in here if row.of):
+        for name, shown in _short(dict.fromkeys(row.name for row in here if row.of)).items():
             cells = {row.keep: _cell(row, dense) for row in here if row.name == name and row.of}
-            made.append([name, *(cells.get(keep, "") for keep in keeps)])
+            made.append([shown, *(cells.get(keep, "") for keep in keeps)])
     return made
+
+
+def _short(names: Iterable[str]) -> dict[str, str]:
+    """Names without the options that a method was given, where that leaves them apart."""
+    short = {name: name.partition(" (")[0] for name in names}
+    counts = Counter(short.values())
+    return {name: bare if counts[bare] == 1 else name for name, bare in short.items()}
 
 
 def _cell(row: Row, dense: Row | None) -> str:
