@@ -73,14 +73,17 @@ def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> 
         row("l2", "channels", 0.5, 0.8, 150.0),
         row("l2", "channels", 0.1, 0.3, 120.0),
         row("gal (trials=3)", "channels", 0.1, 0.4, 300.0),
+        row("snip", "weights", 0.1, 0.5, 100.0),
     ]
     (tmp_path / "t.json").write_text(json.dumps({"kind": "splinecut table", "schema": 1, "rows": rows}))
     lines = pages.table(tmp_path / "t.json").splitlines()
     assert lines[0] == "| method | keep 0.5 | keep 0.1 |"
     assert lines[2:] == [
-        "| *toy; whole: 90.0 %* |  |  |",
+        "| *toy, share of channels; whole: 90.0 %* |  |  |",
         "| l2 | 80.0 (1.50) | 30.0 (1.20) |",
         "| gal |  | 40.0 (3.00) |",  # its options are in the result
+        "| *toy, share of weights; whole: 90.0 %* |  |  |",
+        "| snip |  | 50.0 (1.00) |",
     ]
 
 

@@ -95,15 +95,14 @@ def _sweep(known: dict[str, Any]) -> list[list[str]]:
     """Accuracy by method and budget, with the training FLOPs of the whole route relative to the dense training."""
     rows = committed.rows_of(known)
     keeps = sorted({row.keep for row in rows if row.of}, reverse=True)
-    tasks = dict.fromkeys(row.task for row in rows)
     made = [["method", *(f"keep {keep:g}" for keep in keeps)]]
-    for task in tasks:
-        here = [row for row in rows if row.task == task]
-        dense = next((row for row in here if not row.of), None)
-        whole = f"*{task}*" if dense is None else f"*{task}; whole: {_percent(dense.estimate('last_top1'))} %*"
-        made.append([whole, *[""] * len(keeps)])
-        for name, shown in _short(dict.fromkeys(row.name for row in here if row.of)).items():
-            cells = {row.keep: _cell(row, dense) for row in here if row.name == name and row.of}
+    for task, of in dict.fromkeys((row.task, row.of) for row in rows if row.of):
+        dense = next((row for row in rows if row.task == task and not row.of), None)
+        whole = "" if dense is None else f"; whole: {_percent(dense.estimate('last_top1'))} %"
+        made.append([f"*{task}, share of {of}{whole}*", *[""] * len(keeps)])
+        here = [row for row in rows if (row.task, row.of) == (task, of)]
+        for name, shown in _short(dict.fromkeys(row.name for row in here)).items():
+            cells = {row.keep: _cell(row, dense) for row in here if row.name == name}
             made.append([shown, *(cells.get(keep, "") for keep in keeps)])
     return made
 

@@ -90,7 +90,7 @@ def merged(found: Sequence[Row]) -> list[Row]:
 
 
 def _ordered(found: Sequence[Row]) -> list[Row]:
-    return sorted(found, key=lambda row: (row.task, row.of != "", row.name, -row.keep))
+    return sorted(found, key=lambda row: (row.task, row.of != "", row.name.casefold(), -row.keep))
 
 
 def baseline(row: Row, table: Sequence[Row], name: str) -> Row | None:
