@@ -1,11 +1,12 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up, then lints, type-checks and runs all tests
+# make pages  fills the tables of README from results/ and draws the pictures of tables again
 # make stress sets everything up, then kills workers of a sweep of 200 runs every 15 seconds, ours and Ray's
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test stress lint clean
+.PHONY: demo test pages stress lint clean
 .DELETE_ON_ERROR:
 
 # One thread: the demo's networks are too small to gain from more.
@@ -15,6 +16,10 @@ demo: $(VENV)/.ready
 # One thread a process: small tensors gain nothing from more, and two workers share the cores.
 test: $(VENV)/.ready-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+pages: $(VENV)/.ready
+	$(BIN)/python -m splinecut.experiments.pages README.md
+	$(BIN)/python -m splinecut.experiments.studies.charts results/*-table.json
 
 stress: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray

@@ -101,13 +101,13 @@ def _sweep(known: dict[str, Any]) -> list[list[str]]:
         whole = "" if dense is None else f"; whole: {_percent(dense.estimate('last_top1'))} %"
         made.append([f"*{task}, share of {of}{whole}*", *[""] * len(keeps)])
         here = [row for row in rows if (row.task, row.of) == (task, of)]
-        for name, shown in _short(dict.fromkeys(row.name for row in here)).items():
+        for name, shown in short_names(dict.fromkeys(row.name for row in here)).items():
             cells = {row.keep: _cell(row, dense) for row in here if row.name == name}
             made.append([shown, *(cells.get(keep, "") for keep in keeps)])
     return made
 
 
-def _short(names: Iterable[str]) -> dict[str, str]:
+def short_names(names: Iterable[str]) -> dict[str, str]:
     """Names without the options that a method was given, where that leaves them apart."""
     short = {name: name.partition(" (")[0] for name in names}
     counts = Counter(short.values())

@@ -1,0 +1,89 @@
+"""A committed table as a picture: `python -m splinecut.experiments.studies.charts results/digits-table.json`.
+
+One row a method, one colour a budget: accuracy with its 95 % interval beside the whole network's, and on a panel of
+its own the FLOPs of all training on the way, the whole network's being 1. Written beside the table, as SVG.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from splinecut.experiments import committed
+from splinecut.experiments.pages import short_names
+from splinecut.experiments.studies.writing import figure
+from splinecut.experiments.summaries import Row
+
+COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013")  # dark keeps most; told apart without seeing red or green
+STEP = 0.28  # inches a row
+TIMES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+
+
+def draw(table: Path) -> Path:
+    """Draws the table's picture beside it; the path of the picture."""
+    rows = committed.load(table)
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    names = list(dict.fromkeys((row.of, row.name) for row in sorted(rows, key=lambda row: row.of) if row.of))
+    keeps = sorted({row.keep for row in rows if row.of}, reverse=True)
+    path = table.with_suffix(".svg")
+    with figure(path, (2.6 + 3.4 * 2 * len(tasks), 1.2 + STEP * len(names)), columns=2 * len(tasks)) as axes:
+        for task, left, right in zip(tasks, axes[::2], axes[1::2], strict=True):
+            _panels(left, right, [row for row in rows if row.task == task], names, keeps)
+            left.set_title(task, fontsize=10)
+        shown = short_names(name for _, name in names)
+        axes[0].set_yticks(range(len(names)), [f"{shown[name]} ({of})" for of, name in names], fontsize=8)
+        handles, labels = axes[0].get_legend_handles_labels()
+        axes[0].figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return path
+
+
+def _panels(
+    left: Any, right: Any, rows: Sequence[Row], names: Sequence[tuple[str, str]], keeps: Sequence[float]
+) -> None:
+    """Accuracy on the left, training FLOPs on the right, for one task."""
+    dense = next((row for row in rows if not row.of), None)
+    whole = dense.estimate("last_top1") if dense else None
+    base = dense.estimate("full_flops") if dense else None
+    if whole:
+        low, high = (100 * (whole.mean + sign * (whole.half or 0)) for sign in (-1, 1))
+        left.axvspan(low, high, color="#dddddd", lw=0, label="whole network")
+    lowest = 100.0
+    for place, keep in enumerate(keeps):
+        colour = COLOURS[place % len(COLOURS)]
+        lift = 0.16 * (place - (len(keeps) - 1) / 2)
+        here = {(row.of, row.name): row for row in rows if row.of and row.keep == keep}
+        found = [(height + lift, here[name]) for height, name in enumerate(names) if name in here]
+        right_at = [(row.estimate("full_flops"), height) for height, row in found]
+        left_at = [(row.estimate("last_top1"), height) for height, row in found]
+        accuracies = [(100 * each.mean, 100 * (each.half or 0), height) for each, height in left_at if each]
+        lowest = min([lowest, *(mean for mean, _, _ in accuracies)])
+        means, halves, heights = zip(*accuracies, strict=True)
+        left.errorbar(means, heights, xerr=halves, fmt="o", ms=3, lw=0.8, color=colour, label=f"keep {keep:g}")
+        if base:
+            spent = [(each.mean / base.mean, height) for each, height in right_at if each]
+            right.plot(*zip(*spent, strict=True), "o", ms=3, color=colour)
+    left.set_xlim(max(0, lowest - 3), min(100.5, left.get_xlim()[1]))  # an interval may pass 100 %, no network does
+    left.set_xlabel("accuracy at the end, %")
+    right.axvline(1, color="#bbbbbb", lw=1)
+    right.set_xscale("log")
+    least, most = right.get_xlim()
+    right.set_xticks([time for time in TIMES if least <= time <= most], minor=False)
+    right.set_xticks([], minor=True)
+    right.xaxis.set_major_formatter("{x:g}")
+    right.set_xlabel("all training FLOPs (whole network = 1)")
+    for axes in (left, right):
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_yticks(range(len(names)), [])
+        axes.grid(axis="y", color="#eeeeee")
+        axes.set_axisbelow(True)
+
+
+def main() -> None:
+    for table in map(Path, sys.argv[1:]):
+        draw(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Pictures of committed tables show what the tables say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from splinecut.experiments import committed
+from splinecut.experiments.studies import charts
+
+ROOT = Path(__file__).parents[1]
+TABLES = [path for path in sorted((ROOT / "results").glob("*.json")) if path.with_suffix(".svg").is_file()]
+TABLES = [path for path in TABLES if json.loads(path.read_text()).get("kind") == committed.KIND]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_committed_picture_is_that_of_its_table(table: Path, tmp_path: Path) -> None:
+    kept = table.with_suffix(".svg").read_text()
+    if f"Matplotlib v{matplotlib.__version__}," not in kept:
+        pytest.skip("the committed picture was drawn by another version of matplotlib")
+    drawn = charts.draw(shutil.copy(table, tmp_path / table.name))
+    assert drawn.read_text() == kept, "run `make pages`"
+
+
+def test_a_picture_has_a_row_for_every_method_and_a_colour_for_every_budget(tmp_path: Path) -> None:
+    def row(name: str, of: str, keep: float, accuracy: float) -> dict[str, object]:
+        numbers = {seed: {"last_top1": accuracy, "full_flops": 100 * keep} for seed in ("0", "1")}
+        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
+        return {**named, "published": {}, "by_seed": numbers}
+
+    rows = [row("dense", "", 1.0, 0.9), row("l2 (rounds=3)", "channels", 0.5, 0.8), row("snip", "weights", 0.1, 0.3)]
+    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
+    drawn = charts.draw(tmp_path / "t.json").read_text()
+    for label in ("toy", "l2 (channels)", "snip (weights)", "keep 0.5", "keep 0.1", "whole network"):
+        assert f">{label}</text>" in drawn, label
+
+
+def test_there_is_such_a_picture() -> None:
+    assert TABLES
