@@ -1,6 +1,6 @@
 # make demo   sets everything up and runs the main job
 # make test   sets everything up, then lints, type-checks and runs all tests
-# make pages  fills the tables of README from results/ and draws the pictures of tables again
+# make pages  fills the tables of README and docs from results/ and draws the pictures of tables again
 # make stress sets everything up, then kills workers of a sweep of 200 runs every 15 seconds, ours and Ray's
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +18,7 @@ test: $(VENV)/.ready-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 pages: $(VENV)/.ready
-	$(BIN)/python -m splinecut.experiments.pages README.md
+	$(BIN)/python -m splinecut.experiments.pages README.md docs/results.md
 	$(BIN)/python -m splinecut.experiments.studies.charts results/*-table.json
 
 stress: $(VENV)/.ready-dev

@@ -18,9 +18,7 @@ FILLED = [
 
 @pytest.mark.parametrize("page", FILLED, ids=lambda page: page.name)
 def test_tables_of_a_page_equal_the_committed_results(page: Path) -> None:
-    assert pages.filled(page.read_text(), ROOT) == page.read_text(), (
-        f"run python -m splinecut.experiments.pages {page.name}"
-    )
+    assert pages.filled(page.read_text(), ROOT) == page.read_text(), "run `make pages`"
 
 
 def test_the_readme_has_such_tables() -> None:
