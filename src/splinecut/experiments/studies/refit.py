@@ -1,7 +1,7 @@
 """What refitting is worth: accuracy right after a cut, by criterion and by refit, with no training after it.
 
     python -m splinecut.experiments.studies.refit convnet-fashion --data-dir DATA --out results/refit.json
-    python -m splinecut.experiments.studies.refit headline-vgg16 --seeds 3 4 5 --data-dir DATA \\
+    python -m splinecut.experiments.studies.refit headline-vgg16 --seeds 3 4 5 6 7 --data-dir DATA \\
         --out results/refit-vgg.json
 
 The same share of every layer's channels stays, so criteria differ only in which ones. Networks are trained by the
