@@ -49,7 +49,8 @@ def _panels(
     if whole:
         low, high = (100 * (whole.mean + sign * (whole.half or 0)) for sign in (-1, 1))
         left.axvspan(low, high, color="#dddddd", lw=0, label="whole network")
-    lowest = 100.0
+    costs: list[float] = []
+    lowest = highest = 100.0 * whole.mean if whole else 50.0
     for place, keep in enumerate(keeps):
         colour = COLOURS[place % len(COLOURS)]
         lift = 0.16 * (place - (len(keeps) - 1) / 2)
@@ -58,20 +59,23 @@ def _panels(
         right_at = [(row.estimate("full_flops"), height) for height, row in found]
         left_at = [(row.estimate("last_top1"), height) for height, row in found]
         accuracies = [(100 * each.mean, 100 * (each.half or 0), height) for each, height in left_at if each]
-        lowest = min([lowest, *(mean for mean, _, _ in accuracies)])
+        lowest = min([lowest, *(mean - half for mean, half, _ in accuracies)])
+        highest = max([highest, *(mean + half for mean, half, _ in accuracies)])
         means, halves, heights = zip(*accuracies, strict=True)
         left.errorbar(means, heights, xerr=halves, fmt="o", ms=3, lw=0.8, color=colour, label=f"keep {keep:g}")
         if base:
             spent = [(each.mean / base.mean, height) for each, height in right_at if each]
             right.plot(*zip(*spent, strict=True), "o", ms=3, color=colour)
-    left.set_xlim(max(0, lowest - 3), min(100.5, left.get_xlim()[1]))  # an interval may pass 100 %, no network does
+            costs += [cost for cost, _ in spent]
+    left.set_xlim(max(0, lowest - 1), min(100.5, highest + 1))  # an interval may pass 100 %, no network does
     left.set_xlabel("accuracy at the end, %")
     right.axvline(1, color="#bbbbbb", lw=1)
-    right.set_xscale("log")
-    least, most = right.get_xlim()
-    right.set_xticks([time for time in TIMES if least <= time <= most], minor=False)
-    right.set_xticks([], minor=True)
-    right.xaxis.set_major_formatter("{x:g}")
+    if costs and max(costs) > 3 * min(costs):
+        right.set_xscale("log")
+        least, most = right.get_xlim()
+        right.set_xticks([time for time in TIMES if least <= time <= most], minor=False)
+        right.set_xticks([], minor=True)
+        right.xaxis.set_major_formatter("{x:g}")
     right.set_xlabel("all training FLOPs (whole network = 1)")
     for axes in (left, right):
         axes.set_ylim(len(names) - 0.5, -0.5)
