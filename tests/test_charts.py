@@ -39,5 +39,17 @@ def test_a_picture_has_a_row_for_every_method_and_a_colour_for_every_budget(tmp_
         assert f">{label}</text>" in drawn, label
 
 
+def test_a_task_may_lack_a_budget_that_another_has(tmp_path: Path) -> None:
+    def row(task: str, name: str, of: str, keep: float) -> dict[str, object]:
+        named = {"asked": f"{task} {name} {keep}", "task": task, "name": name, "keep": keep, "of": of}
+        return {**named, "published": {}, "by_seed": {"0": {"last_top1": 0.5, "full_flops": 100 * keep}}}
+
+    rows = [row(task, "dense", "", 1.0) for task in ("toy", "digits")]
+    rows += [row("toy", "l2", "channels", 0.5), row("digits", "l2", "channels", 0.1)]
+    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
+    drawn = charts.draw(tmp_path / "t.json").read_text()
+    assert all(f">{label}</text>" in drawn for label in ("toy", "digits", "keep 0.5", "keep 0.1"))
+
+
 def test_there_is_such_a_picture() -> None:
     assert TABLES

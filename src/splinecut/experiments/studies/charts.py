@@ -56,17 +56,18 @@ def _panels(
         lift = 0.16 * (place - (len(keeps) - 1) / 2)
         here = {(row.of, row.name): row for row in rows if row.of and row.keep == keep}
         found = [(height + lift, here[name]) for height, name in enumerate(names) if name in here]
-        right_at = [(row.estimate("full_flops"), height) for height, row in found]
-        left_at = [(row.estimate("last_top1"), height) for height, row in found]
-        accuracies = [(100 * each.mean, 100 * (each.half or 0), height) for each, height in left_at if each]
-        lowest = min([lowest, *(mean - half for mean, half, _ in accuracies)])
-        highest = max([highest, *(mean + half for mean, half, _ in accuracies)])
-        means, halves, heights = zip(*accuracies, strict=True)
+        accuracies = [(estimate, height) for height, row in found if (estimate := row.estimate("last_top1"))]
+        spent = [(estimate, height) for height, row in found if (estimate := row.estimate("full_flops"))]
+        means = [100 * estimate.mean for estimate, _ in accuracies]
+        halves = [100 * (estimate.half or 0) for estimate, _ in accuracies]
+        heights = [height for _, height in accuracies]
+        lowest = min([lowest, *(mean - half for mean, half in zip(means, halves, strict=True))])
+        highest = max([highest, *(mean + half for mean, half in zip(means, halves, strict=True))])
         left.errorbar(means, heights, xerr=halves, fmt="o", ms=3, lw=0.8, color=colour, label=f"keep {keep:g}")
         if base:
-            spent = [(each.mean / base.mean, height) for each, height in right_at if each]
-            right.plot(*zip(*spent, strict=True), "o", ms=3, color=colour)
-            costs += [cost for cost, _ in spent]
+            times = [estimate.mean / base.mean for estimate, _ in spent]
+            right.plot(times, [height for _, height in spent], "o", ms=3, color=colour)
+            costs += times
     left.set_xlim(max(0, lowest - 1), min(100.5, highest + 1))  # an interval may pass 100 %, no network does
     left.set_xlabel("accuracy at the end, %")
     right.axvline(1, color="#bbbbbb", lw=1)
