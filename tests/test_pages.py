@@ -21,6 +21,14 @@ def test_tables_of_a_page_equal_the_committed_results(page: Path) -> None:
     assert pages.filled(page.read_text(), ROOT) == page.read_text(), "run `make pages`"
 
 
+def test_the_command_of_every_table_stands_on_the_page_of_results() -> None:
+    page = (ROOT / "docs" / "results.md").read_text()
+    for _, name, _ in pages.BLOCK.findall(page):
+        known = json.loads((ROOT / name).read_text())
+        for command in [sweep["command"] for sweep in known["sweeps"]] if "sweeps" in known else [known["command"]]:
+            assert f"    {command}" in page, name
+
+
 def test_the_readme_has_such_tables() -> None:
     assert "README.md" in {page.name for page in FILLED}
 
