@@ -210,7 +210,7 @@ def test_starts_do_not_share_what_follows_them() -> None:
 
 TINY_RECIPES = {
     "adversarial-initialisation-small": (
-        6,
+        4,
         ["sweep.over.model=[{ name = 'convnet', preset = 'digits', width = 0.25 }]"],
     ),
     "pruned-initialisation-small": (
