@@ -19,7 +19,7 @@ from splinecut.errors import InputError
 from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
-from splinecut.experiments.workers import Ending, Job, Workers, _Worker
+from splinecut.experiments.workers import Ending, Job, Workers, _loaded, _Worker
 from splinecut.pruning.catalogue import METHODS
 
 BASE: dict[str, Any] = {
@@ -285,3 +285,13 @@ def test_a_failed_run_is_noted_with_its_reason_and_the_rest_is_done(tmp_path: Pa
     assert [runs[number].name for number in state.done] == ["dense", "random"]
     assert state.failed[1].startswith("the loss of 'train' is")
     assert write_account("r", state, tmp_path)["failed"] == {runs[1].folder: state.failed[1]}
+
+
+def test_a_worker_reads_data_once_for_neighbouring_runs_that_share_them() -> None:
+    (dense, pruned, other) = expanded(seeds=2, methods=["l2"])[:3]
+    assert (dense.seed, pruned.seed, other.seed) == (0, 0, 1)
+    held = _loaded(dense, None)
+    assert _loaded(pruned, None) is held
+    turned = _loaded(other, None)
+    assert turned.hash == held.hash and not turned.train.targets.equal(held.train.targets)
+    assert _loaded(dense, None) is not held

@@ -22,11 +22,15 @@ from splinecut.training.progress import Watch
 from splinecut.training.start import Start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
     from splinecut.experiments.spec import Experiment
     from splinecut.pruning.ticket import Ticket
     from splinecut.training.data import DataSet
+
+    Loader = Callable[[Experiment, str | Path | None], DataSet]
 
 LATENCY_BATCHES = (1, 128)
 NO_START = Start().model_dump(mode="json")
@@ -39,12 +43,13 @@ def run(
     device: str = "auto",
     watch: Watch | None = None,
     shared: str | Path | None = None,
+    loader: Loader | None = None,
 ) -> Record:
     """The record of `experiment`: read if its run folder is complete, else made, going on where a killed run stood.
 
     The folder is `out`/<name>-<digest>. Under torchrun all processes call this; the first one writes. Trainings that
     runs have in common (the same dense network for several budgets) are done once in the folder `shared`, if given,
-    and charged to each run in full.
+    and charged to each run in full. `loader` takes the place of `load_data`.
     """
     folder = Path(out) / experiment.folder
     if records.is_complete(folder):
@@ -56,7 +61,7 @@ def run(
             with holding:
                 if records.is_complete(folder):  # by another process, while this one got here
                     return records.load(folder)
-                dataset = load_data(experiment, data_dir)
+                dataset = (loader or load_data)(experiment, data_dir)
                 common = Path(shared) if shared else None
                 return _run(experiment, bench_of(experiment, folder, dataset, place, processes, watch, common))
         finally:

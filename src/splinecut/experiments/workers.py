@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from splinecut.training.data import DataSet
+
 SHARED = "shared"  # the folder of trainings that runs have in common, among the run folders
 ERROR_FILE = "error.txt"
 
@@ -73,7 +75,7 @@ def perform(job: Job) -> str | None:
     error_file = job.out / job.experiment.folder / ERROR_FILE
     try:
         watch = Watch(Console(quiet=True))
-        runner.run(job.experiment, job.out, job.data_dir, job.device, watch, job.out / SHARED)
+        runner.run(job.experiment, job.out, job.data_dir, job.device, watch, job.out / SHARED, _loaded)
     except SplinecutError as error:
         return " ".join(str(error).split())
     except Exception as error:
@@ -81,6 +83,20 @@ def perform(job: Job) -> str | None:
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}; the traceback is in {error_file}"
     error_file.unlink(missing_ok=True)
     return None
+
+
+_held: dict[tuple[str, int, str], DataSet] = {}  # one set at most, that of this process's last job
+
+
+def _loaded(experiment: Experiment, data_dir: str | Path | None) -> DataSet:
+    """The run's data, kept for the next run: neighbours in a sweep share them, and images are slow to decode."""
+    from splinecut.experiments import runner
+
+    asked = (experiment.data.model_dump_json(), experiment.seed, str(data_dir))
+    if asked not in _held:
+        _held.clear()  # before loading, so that two sets are never in memory
+        _held[asked] = runner.load_data(experiment, data_dir)
+    return _held[asked]
 
 
 @dataclass
