@@ -68,21 +68,26 @@ def test_a_rule_that_never_draws_is_said_so(tmp_path: Path) -> None:
     assert pages.table(tmp_path / "d.json").splitlines()[-1] == "| paper | 0.20 | 7 of 40 | never |"
 
 
-def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
-    def row(name: str, of: str, keep: float, accuracy: float, flops: float) -> dict[str, object]:
-        numbers = {"0": {"last_top1": accuracy, "full_flops": flops}}
-        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
-        return {**named, "published": {}, "by_seed": numbers}
+def committed_row(name: str, of: str, keep: float, accuracy: float, flops: float) -> dict[str, object]:
+    numbers = {"0": {"last_top1": accuracy, "full_flops": flops}}
+    named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
+    return {**named, "published": {}, "by_seed": numbers}
 
+
+def lines_of_table(rows: list[dict[str, object]], folder: Path) -> list[str]:
+    (folder / "t.json").write_text(json.dumps({"kind": "splinecut table", "schema": 1, "rows": rows}))
+    return pages.table(folder / "t.json").splitlines()
+
+
+def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
     rows = [
-        row("dense", "", 1.0, 0.9, 100.0),
-        row("l2", "channels", 0.5, 0.8, 150.0),
-        row("l2", "channels", 0.1, 0.3, 120.0),
-        row("gal (trials=3)", "channels", 0.1, 0.4, 300.0),
-        row("snip", "weights", 0.1, 0.5, 100.0),
+        committed_row("dense", "", 1.0, 0.9, 100.0),
+        committed_row("l2", "channels", 0.5, 0.8, 150.0),
+        committed_row("l2", "channels", 0.1, 0.3, 120.0),
+        committed_row("gal (trials=3)", "channels", 0.1, 0.4, 300.0),
+        committed_row("snip", "weights", 0.1, 0.5, 100.0),
     ]
-    (tmp_path / "t.json").write_text(json.dumps({"kind": "splinecut table", "schema": 1, "rows": rows}))
-    lines = pages.table(tmp_path / "t.json").splitlines()
+    lines = lines_of_table(rows, tmp_path)
     assert lines[0] == "| method | keep 0.5 | keep 0.1 |"
     assert lines[2:] == [
         "| *toy, share of channels; whole: 90.0 %* |  |  |",
@@ -90,6 +95,21 @@ def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> 
         "| gal |  | 40.0 (3.00) |",  # its options are in the result
         "| *toy, share of weights; whole: 90.0 %* |  |  |",
         "| snip |  | 50.0 (1.00) |",
+    ]
+
+
+def test_each_variant_of_a_sweep_is_set_against_its_own_whole_network(tmp_path: Path) -> None:
+    rows = [
+        committed_row("dense [adam]", "", 1.0, 0.9, 100.0),
+        committed_row("dense [sgd]", "", 1.0, 0.7, 200.0),
+        committed_row("l2 [adam]", "channels", 0.5, 0.8, 150.0),
+        committed_row("l2 [sgd]", "channels", 0.5, 0.6, 150.0),
+    ]
+    assert lines_of_table(rows, tmp_path)[2:] == [
+        "| *toy, adam, share of channels; whole: 90.0 %* |  |",
+        "| l2 | 80.0 (1.50) |",
+        "| *toy, sgd, share of channels; whole: 70.0 %* |  |",
+        "| l2 | 60.0 (0.75) |",
     ]
 
 

@@ -96,15 +96,22 @@ def _sweep(known: dict[str, Any]) -> list[list[str]]:
     rows = committed.rows_of(known)
     keeps = sorted({row.keep for row in rows if row.of}, reverse=True)
     made = [["method", *(f"keep {keep:g}" for keep in keeps)]]
-    for task, of in dict.fromkeys((row.task, row.of) for row in rows if row.of):
-        dense = next((row for row in rows if row.task == task and not row.of), None)
+    for task, of, variant in dict.fromkeys((row.task, row.of, variant_of(row.name)) for row in rows if row.of):
+        alike = [row for row in rows if row.task == task and variant_of(row.name) == variant]
+        dense = next((row for row in alike if not row.of), None)
         whole = "" if dense is None else f"; whole: {_percent(dense.estimate('last_top1'))} %"
-        made.append([f"*{task}, share of {of}{whole}*", *[""] * len(keeps)])
-        here = [row for row in rows if (row.task, row.of) == (task, of)]
+        made.append([f"*{task}{variant and f', {variant}'}, share of {of}{whole}*", *[""] * len(keeps)])
+        here = [row for row in alike if row.of == of]
         for name, shown in short_names(dict.fromkeys(row.name for row in here)).items():
             cells = {row.keep: _cell(row, dense) for row in here if row.name == name}
-            made.append([shown, *(cells.get(keep, "") for keep in keeps)])
+            made.append([shown.removesuffix(f" [{variant}]"), *(cells.get(keep, "") for keep in keeps)])
     return made
+
+
+def variant_of(name: str) -> str:
+    """What a sweep varied beside methods and budgets, as it stands in a row's name: "adam" of "dense [adam]"."""
+    found = re.search(r" \[([^\[\]]*)\]$", name)
+    return found[1] if found else ""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
