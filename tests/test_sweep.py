@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,6 +276,16 @@ def test_shared_trainings_are_charged_to_each_run_and_executed_once(recipe: Path
     assert account["charged_flops"] == everything
     # Two seeds, six runs each: five of the six did not train the whole network again.
     assert account["executed_flops"] == everything - 5 * dense[0] - 5 * dense[6]
+
+
+def test_what_another_sweep_shares_in_the_same_folder_is_not_counted(
+    recipe: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    training = next((tmp_path / "shared").glob("train-*"))
+    shutil.copytree(training, training.with_name("train-of-another-sweep"))
+    runs = grid.expand(grid.load(recipe))
+    assert compute(tmp_path, runs) == compute(undisturbed, runs)
 
 
 def test_a_failed_run_is_noted_with_its_reason_and_the_rest_is_done(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Record:
     ledger:  phase -> flops, paper_flops, images, seconds, joules
     latency: batch size -> median seconds of a forward pass of the final network, on the machine of the run
     pruning: method, budget asked and achieved, when it was drawn; None for a run without
+    shared:  names of the stages that the run had in common with others of its sweep, or might have had
     """
 
     name: str
@@ -47,6 +48,7 @@ class Record:
     device: str
     latency: dict[str, float] = field(default_factory=dict)
     pruning: dict[str, Any] | None = None
+    shared: list[str] = field(default_factory=list)
     schema: int = SCHEMA
 
     @property

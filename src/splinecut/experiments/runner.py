@@ -130,6 +130,7 @@ def _record(
         energy=_energy(bench, model),
         latency={str(batch): latency(model, shape, batch) for batch in LATENCY_BATCHES},
         pruning=pruning,
+        shared=sorted(bench.used),
         data_hash=bench.dataset.hash,
         versions=versions(),
         commit=commit(),

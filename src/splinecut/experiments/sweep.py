@@ -177,14 +177,16 @@ def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any
     """FLOPs (`full`) that the finished runs were charged, and what was executed when shared stages count once.
 
     Each run pays for its whole route. A stage that runs have in common was executed once, in a folder of its own
-    that also holds what it cost.
+    that also holds what it cost; folders there that none of these runs needed are another sweep's.
     """
     found = [_record(Path(out) / experiment.folder) for experiment in experiments]
-    ledgers = [record.costs for record in found if record is not None]
-    books = [_book(folder) for folder in sorted((Path(out) / SHARED).glob("*-*"))]
-    stages = {_stage(phase) for book in books for phase, _ in book}
-    own = sum(charge.flops for ledger in ledgers for phase, charge in ledger if _stage(phase) not in stages)
-    executed = own + sum(book.total.flops for book in books)
+    finished = [record for record in found if record is not None]
+    books = {name: _book(Path(out) / SHARED / name) for record in finished for name in record.shared}
+    executed = sum(book.total.flops for book in books.values())
+    for record in finished:
+        stages = {_stage(phase) for name in record.shared for phase, _ in books[name]}
+        executed += sum(charge.flops for phase, charge in record.costs if _stage(phase) not in stages)
+    ledgers = [record.costs for record in finished]
     charged = sum(ledger.total.flops for ledger in ledgers)
     share = executed / charged if charged else None
     return {"charged_flops": charged, "executed_flops": executed, "share": share, "runs": len(ledgers)}

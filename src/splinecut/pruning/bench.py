@@ -105,6 +105,7 @@ class Bench:
     shared: where trainings that several runs have in common leave theirs, named by what decides them.
     facts:  what decides a training beside the plan and the seed (model, data), as plain JSON; names shared ones.
     start:  what the untrained network is trained for before its first training.
+    used:   names of the folders in `shared` that this run has needed so far.
     """
 
     build: Callable[[int], nn.Module]
@@ -122,6 +123,7 @@ class Bench:
     refit: str | None = None
     probe_size: int = 512
     start: Start = field(default_factory=Start)
+    used: set[str] = field(default_factory=set)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -214,8 +216,13 @@ class Bench:
         return Trained(model, history, best)
 
     def _shared_folder(self, phase: str, plan: Plan, start_step: int, by: Mapping[str, Any]) -> Path:
+        return self._common(self._named(phase, {"plan": plan.model_dump(mode="json"), "start": start_step, **by}))
+
+    def _common(self, name: str) -> Path:
+        """A folder among the shared ones; noted, since what is in it was perhaps done by another run."""
         assert self.shared is not None
-        return self.shared / self._named(phase, {"plan": plan.model_dump(mode="json"), "start": start_step, **by})
+        self.used.add(name)
+        return self.shared / name
 
     def _named(self, phase: str, by: Mapping[str, Any]) -> str:
         both = self.facts.keys() & by.keys()
@@ -228,8 +235,10 @@ class Bench:
 
         Runs that share their trainings share these too.
         """
-        place = self.shared or (self.folder / "checkpoints" if self.folder else None)
-        return remembering(place / self._named(phase, by) if place else None, self.ledger)
+        name = self._named(phase, by)
+        if self.shared is not None:
+            return remembering(self._common(name), self.ledger)
+        return remembering(self.folder / "checkpoints" / name if self.folder else None, self.ledger)
 
     def apply(self, model: nn.Module, ticket: Ticket) -> nn.Module:
         """The cut network, refitted as the bench says and charged for it; removed single weights are set to zero."""
