@@ -6,6 +6,9 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
+import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +23,7 @@ from splinecut.errors import InputError
 from splinecut.experiments import grid, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
-from splinecut.experiments.workers import Ending, Job, Workers, _loaded, _Worker
+from splinecut.experiments.workers import KEEPING_MEMORY, Ending, Job, Workers, _loaded, _Worker, variables
 from splinecut.pruning.catalogue import METHODS
 
 BASE: dict[str, Any] = {
@@ -296,6 +299,45 @@ def test_a_failed_run_is_noted_with_its_reason_and_the_rest_is_done(tmp_path: Pa
     assert [runs[number].name for number in state.done] == ["dense", "random"]
     assert state.failed[1].startswith("the loss of 'train' is")
     assert write_account("r", state, tmp_path)["failed"] == {runs[1].folder: state.failed[1]}
+
+
+FAULTS = """
+import resource, torch
+for _ in range(4):
+    torch.ones(16_000_000)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    torch.ones(16_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_a_process_that_trains_keeps_the_memory_it_frees() -> None:
+    def faults(environment: dict[str, str]) -> int:
+        plain = {name: value for name, value in os.environ.items() if name not in KEEPING_MEMORY}
+        told = subprocess.run(
+            [sys.executable, "-c", FAULTS], env=plain | environment, capture_output=True, text=True, check=True
+        )
+        return int(told.stdout)
+
+    assert faults(variables(1)) < faults({}) / 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_are_told_how_to_keep_memory_unless_the_user_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "4096")
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    pool, told = Workers(1, threads=2), [""]
+    expected = {"OMP_NUM_THREADS=2", "MALLOC_TOP_PAD_=4096", "MALLOC_ARENA_MAX=1"}
+    try:
+        process, end = pool._hired().process, time.monotonic() + 20
+        while not expected <= set(told) and time.monotonic() < end:  # for a moment it is still a copy of this process
+            told = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
+    finally:
+        pool.close()
+    assert expected <= set(told)
+    assert "MALLOC_ARENA_MAX" not in os.environ and os.environ["MALLOC_TOP_PAD_"] == "4096"
 
 
 def test_a_worker_reads_data_once_for_neighbouring_runs_that_share_them() -> None:

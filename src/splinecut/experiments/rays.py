@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.workers import Ending, Job, perform
+from splinecut.experiments.workers import Ending, Job, perform, variables
 
 LOCAL = "local"
 
@@ -31,8 +31,8 @@ class RayTasks:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"cannot reach Ray at {address!r}: {reason}; use --ray local, or --workers") from None
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1) // threads))
-        variables = {"env_vars": {"OMP_NUM_THREADS": str(threads)}}
-        self.task = ray.remote(num_cpus=threads, max_retries=retries, runtime_env=variables)(perform)
+        environment = {"env_vars": variables(threads)}
+        self.task = ray.remote(num_cpus=threads, max_retries=retries, runtime_env=environment)(perform)
         self.numbers: dict[Any, int] = {}
 
     def start(self, number: int, job: Job) -> None:

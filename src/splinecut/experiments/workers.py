@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 SHARED = "shared"  # the folder of trainings that runs have in common, among the run folders
 ERROR_FILE = "error.txt"
+# glibc hands large blocks back to the system when a tensor is freed, and the next training step has every page of them
+# zeroed anew. Read when a process starts, so it must be in its environment; other systems do not know these names.
+KEEPING_MEMORY = {
+    "MALLOC_ARENA_MAX": "1",  # the backward pass has a thread of its own, whose arena could keep 64 MB at most
+    "MALLOC_MMAP_THRESHOLD_": str(2**30),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_TOP_PAD_": str(2**28),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # pages of 2 MB where the system allows them
+}
 
 
 @dataclass(frozen=True)
@@ -144,11 +153,18 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs,), daemon=True)
-        with _environment(OMP_NUM_THREADS=str(self.threads)):  # read once, when a library starts its threads
+        with _environment(**variables(self.threads)):
             process.start()
         theirs.close()
         self.members.append(_Worker(process, ours))
         return self.members[-1]
+
+
+def variables(threads: int) -> dict[str, str]:
+    """The environment of a process that trains; how memory is kept is the user's where he has said so."""
+    return {**KEEPING_MEMORY, **{name: os.environ[name] for name in KEEPING_MEMORY if name in os.environ}} | {
+        "OMP_NUM_THREADS": str(threads)  # read once, when a library starts its threads
+    }
 
 
 def _ending(worker: _Worker) -> Ending | None:
