@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -17,13 +18,33 @@ TABLES = [path for path in sorted((ROOT / "results").glob("*.json")) if path.wit
 TABLES = [path for path in TABLES if json.loads(path.read_text()).get("kind") == committed.KIND]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
-def test_a_committed_picture_is_that_of_its_table(table: Path, tmp_path: Path) -> None:
-    kept = table.with_suffix(".svg").read_text()
+PICTURES = [(path, charts.draw) for path in TABLES] + [
+    (path.with_name(path.name.replace("-tradeoff.svg", ".json")), charts.tradeoff)
+    for path in sorted((ROOT / "results").glob("*-tradeoff.svg"))
+]
+
+
+@pytest.mark.parametrize(("table", "draw"), PICTURES, ids=lambda each: getattr(each, "stem", ""))
+def test_a_committed_picture_is_that_of_its_table(table: Path, draw: Callable[[Path], Path], tmp_path: Path) -> None:
+    drawn = draw(Path(shutil.copy(table, tmp_path / table.name)))
+    kept = (ROOT / "results" / drawn.name).read_text()
     if f"Matplotlib v{matplotlib.__version__}," not in kept:
         pytest.skip("the committed picture was drawn by another version of matplotlib")
-    drawn = charts.draw(shutil.copy(table, tmp_path / table.name))
     assert drawn.read_text() == kept, "run `make pages`"
+
+
+def test_a_tradeoff_has_a_line_for_every_method_and_a_mark_for_every_budget(tmp_path: Path) -> None:
+    def row(name: str, of: str, keep: float) -> dict[str, object]:
+        numbers = {seed: {"last_top1": keep, "full_flops": 100 * keep} for seed in ("0", "1")}
+        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
+        return {**named, "published": {}, "by_seed": numbers}
+
+    rows = [row("dense", "", 1.0), *(row(name, "channels", keep) for name in ("l2", "random") for keep in (0.5, 0.1))]
+    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
+    drawn = charts.tradeoff(tmp_path / "t.json")
+    assert drawn.name == "t-tradeoff.svg"
+    for label, times in {"toy": 1, "l2": 1, "random": 1, "whole network": 1, "0.5": 2, "0.1": 2}.items():
+        assert drawn.read_text().count(f">{label}</text>") >= times, label
 
 
 def test_a_picture_has_a_row_for_every_method_and_a_colour_for_every_budget(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_three_early_birds_see_one_training_each_on_inputs_of_its_own(tmp_path: 
     )
     matrices.draw({"tiny": {"probes": facts}, "again": {"probes": facts}}, tmp_path / "drawn.png")
     assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
+    matrices.draw({"alone": {"probes": facts}}, tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_only_a_training_asked_for_in_the_same_words_is_not_done_again(tmp_path: Path) -> None:

@@ -53,6 +53,16 @@ def test_a_table_has_means_with_intervals(tmp_path: Path) -> None:
     assert pages.filled(found, tmp_path) == found
 
 
+def test_layer_distances_are_of_the_first_the_middle_and_the_last_layer(tmp_path: Path) -> None:
+    layers = {f"l{layer}": [(layer + epoch / 10) / 10 for epoch in range(16)] for layer in range(5)}
+    one = {"probes": {"train": {"between_epochs": [0.0] * 16, "between_epochs_by_layer": layers}}}
+    (tmp_path / "m.json").write_text(json.dumps({"networks": {"net": one}}))
+    head, _, *rows = pages.table(tmp_path / "m.json").splitlines()
+    assert head == "| network | layer | epoch 1 | epoch 4 | epoch 8 | epoch 10 | epoch 12 | epoch 16 |"
+    assert [row.split(" | ")[1] for row in rows] == ["first (1 of 5)", "middle (3 of 5)", "last (5 of 5)"]
+    assert rows[1] == "| net | middle (3 of 5) | 0.200 | 0.230 | 0.270 | 0.290 | 0.310 | 0.350 |"
+
+
 def test_one_seed_of_a_route_has_no_interval(tmp_path: Path) -> None:
     named = {"seeds": 1, "training flops": 0.9, "kept flops": 0.7, "drawn epochs": [4]}
     row = {"route": "r-early-bird-0.7", "accuracy": [70.0, None], "against dense": [1.0, None], **named}

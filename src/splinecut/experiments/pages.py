@@ -24,6 +24,7 @@ from splinecut.files import write_text
 
 BLOCK = re.compile(r"(<!-- (\S+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
 REFIT_COLUMNS = (("0.7", "none"), ("0.7", "least_squares"), ("0.5", "least_squares"), ("0.3", "least_squares"))
+EPOCH_SHARES = (1 / 16, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 1)  # of a training; the learning rate falls after 1/2 and 3/4
 DENSE = "dense"
 
 
@@ -83,6 +84,20 @@ def _detector(known: dict[str, Any]) -> list[list[str]]:
     for alike in zip(*(training["rows"] for training in trainings), strict=True):
         epochs = [f"{row['epoch']} of {row['of']}" if row["epoch"] else "never" for row in alike]
         rows.append([alike[0]["rule"], f"{alike[0]['threshold']:.2f}", *epochs])
+    return rows
+
+
+def _layer_distances(known: dict[str, Any]) -> list[list[str]]:
+    """How much of an early, a middle and a late layer's code changes from one epoch to the next."""
+    networks = known["networks"]
+    last = min(len(one["probes"]["train"]["between_epochs"]) for one in networks.values())
+    epochs = sorted({max(1, round(share * last)) for share in EPOCH_SHARES})
+    rows = [["network", "layer", *(f"epoch {epoch}" for epoch in epochs)]]
+    for name, one in networks.items():
+        layers = list(one["probes"]["train"]["between_epochs_by_layer"].values())
+        for word, place in {"first": 0, "middle": len(layers) // 2, "last": len(layers) - 1}.items():
+            numbered = f"{word} ({place + 1} of {len(layers)})"
+            rows.append([name, numbered, *(f"{layers[place][epoch - 1]:.3f}" for epoch in epochs)])
     return rows
 
 
@@ -149,6 +164,7 @@ MAKERS: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {  # a key that
     "accuracy by seed": _refit,
     "runs": _headline,
     "trainings": _detector,
+    "networks": _layer_distances,
     "kind": _sweep,
 }
 

@@ -1,12 +1,13 @@
 """A committed table as a picture: `python -m splinecut.experiments.studies.charts results/digits-table.json`.
 
 One row a method, one colour a budget: accuracy with its 95 % interval beside the whole network's, and on a panel of
-its own the FLOPs of all training on the way, the whole network's being 1. Written beside the table, as SVG.
+its own the FLOPs of all training on the way, the whole network's being 1. With `--tradeoff` one line a method instead,
+a point a budget: accuracy against those FLOPs. Written beside the table, as SVG.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from splinecut.experiments.studies.writing import figure
 from splinecut.experiments.summaries import Row
 
 COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013")  # dark keeps most; told apart without seeing red or green
+MARKERS = ("o", "s", "^", "D", "v")
 STEP = 0.28  # inches a row
 TIMES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 
@@ -85,9 +87,53 @@ def _panels(
         axes.set_axisbelow(True)
 
 
+def tradeoff(table: Path) -> Path:
+    """Draws accuracy against training FLOPs beside the table, one panel a task; the path of the picture."""
+    rows = committed.load(table)
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    names = list(dict.fromkeys(row.name for row in rows if row.of))
+    path = table.with_name(f"{table.stem}-tradeoff.svg")
+    with figure(path, (1.2 + 4.6 * len(tasks), 4.2), columns=len(tasks)) as panels:
+        for task, axes in zip(tasks, panels if len(tasks) > 1 else [panels], strict=True):
+            _lines(axes, [row for row in rows if row.task == task], names)
+            axes.set_title(task, fontsize=10)
+            handles, labels = axes.get_legend_handles_labels()
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    return path
+
+
+def _lines(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """One line a method through its budgets, each marked with its keep, and the whole network as a star."""
+    dense = next((row for row in rows if not row.of), None)
+    base = dense.estimate("full_flops") if dense else None
+    unit = base.mean if base else 1.0
+    for place, name in enumerate(names):
+        points = [row for row in sorted(rows, key=lambda row: -row.keep) if row.of and row.name == name]
+        found = [(row.keep, row.estimate("full_flops"), row.estimate("last_top1")) for row in points]
+        told = [(keep, cost.mean / unit, right) for keep, cost, right in found if cost and right]
+        means = [100 * right.mean for *_, right in told]
+        halves = [100 * (right.half or 0) for *_, right in told]
+        marker = MARKERS[place % len(MARKERS)]
+        colour = COLOURS[place % len(COLOURS)]
+        times = [cost for _, cost, _ in told]
+        axes.errorbar(times, means, yerr=halves, fmt=f"{marker}-", ms=5, lw=1, capsize=2, color=colour, label=name)
+        for (keep, cost, _), mean in zip(told, means, strict=True):
+            axes.annotate(f"{keep:g}", (cost, mean), xytext=(4, 4), textcoords="offset points", fontsize=7)
+    if dense and (whole := dense.estimate("last_top1")):
+        axes.errorbar(
+            [1], [100 * whole.mean], yerr=[100 * (whole.half or 0)], fmt="*", ms=9, color="grey", label="whole network"
+        )
+    axes.set_xlabel(f"all training FLOPs{' (whole network = 1)' if base else ''}; numbers: share kept")
+    axes.set_ylabel("accuracy at the end, %")
+
+
 def main() -> None:
-    for table in map(Path, sys.argv[1:]):
-        draw(table)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    parser.add_argument("--tradeoff", action="store_true", help="accuracy against FLOPs, one line a method")
+    asked = parser.parse_args()
+    for table in asked.tables:
+        (tradeoff if asked.tradeoff else draw)(table)
 
 
 if __name__ == "__main__":

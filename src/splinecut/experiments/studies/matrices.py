@@ -127,7 +127,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
     kinds = list(next(iter(found.values()))["probes"])
     top = max(np.max(each["matrix"]) for one in found.values() for each in one["probes"].values())
     size = (2.2 * (len(kinds) + 1) + 0.6, 2.0 * len(found) + 0.5)
-    with figure(path, size, columns=len(kinds) + 1, rows=len(found)) as axes:
+    with figure(path, size, columns=len(kinds) + 1, rows=len(found)) as panels:
+        axes = np.reshape(panels, (len(found), len(kinds) + 1))
         for row, (name, one) in zip(axes, found.items(), strict=True):
             raw = {kind: np.array(one["probes"][kind]["matrix"]) for kind in kinds}
             for panel, matrix in zip(row, raw.values(), strict=False):
@@ -198,10 +199,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--activation", default="relu", help="leaky_relu for the twin of Fig. 5 in the appendix")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="left out: all")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results/matrices.json"))
     asked = parser.parse_args()
-    experiments = {name: asked_for(network, asked) for name, network in NETWORKS.items()}
+    experiments = {name: asked_for(NETWORKS[name], asked) for name in asked.networks or NETWORKS}
     found = finished(asked.out, experiments)
     for name, experiment in experiments.items():
         if name not in found:
@@ -209,7 +211,7 @@ def main() -> None:
         write(asked.out, __spec__, asked, {"probe": PROBE, "networks": found})
         drawn = {kind: seen["drawn_epoch"] for kind, seen in found[name]["probes"].items()}
         Console().print(f"{name}: drawn at {drawn}, {found[name]['alike']}")
-    draw({name: found[name] for name in NETWORKS}, asked.out.with_suffix(".png"))
+    draw({name: found[name] for name in experiments}, asked.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -54,10 +54,10 @@ SLOWLY = Plan(  # the paper: 10,000 steps of plain SGD; 6 an epoch
 QUICKLY = Plan(epochs=100, batch_size=64, optimizer=Optimizer(lr=0.05, weight_decay=0.0))  # 2,300 steps, 23 an epoch
 
 
-def fcnet(hidden: Sequence[int] = (20,), plan: Plan = SLOWLY, steps: int = 10_000) -> Task:
+def fcnet(hidden: Sequence[int] = (20,), plan: Plan = SLOWLY, steps: int = 10_000, activation: str = "relu") -> Task:
     """The paper's FCNet; its published code has one hidden layer."""
     return Task(
-        build=lambda seed: models.build("mlp", classes=2, in_channels=2, hidden=tuple(hidden), seed=seed),
+        build=lambda seed: models.build("mlp", 2, 2, activation=activation, hidden=tuple(hidden), seed=seed),
         load=lambda seed: data.load("x-shape", seed=seed),
         plan=plan,
         region=Slice.square(X_DATA),
@@ -124,6 +124,7 @@ TASKS: dict[str, Callable[[Path | None], Task]] = {
     "fcnet": lambda data_dir: fcnet(),
     "fcnet-small": lambda data_dir: fcnet(plan=QUICKLY, steps=2_300),
     "fcnet-deep": lambda data_dir: fcnet((20, 20)),  # the paper's text: "two-layer, 20 nodes per layer"
+    "fcnet-leaky": lambda data_dir: fcnet(activation="leaky_relu"),
     "convnet": convnet,
     "convnet-small": lambda data_dir: convnet(data_dir, epochs=8),
     "convnet-ten": lambda data_dir: convnet(data_dir, range(10), epochs=8),

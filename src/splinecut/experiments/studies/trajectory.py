@@ -192,7 +192,7 @@ def curves(task: Task, by_seed: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fcnet", "fcnet-deep", "convnet")).parse_args()
+    asked = parser(__doc__, ("fcnet", "fcnet-deep", "fcnet-leaky", "convnet")).parse_args()
     task = TASKS[asked.task](asked.data_dir)
     courses = [followed(task, seed) for seed in track(range(asked.seeds), "seeds")]
     by_seed = [facts_of(task, follow) for follow in courses]
