@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -33,43 +33,38 @@ def test_a_committed_picture_is_that_of_its_table(table: Path, draw: Callable[[P
     assert drawn.read_text() == kept, "run `make pages`"
 
 
-def test_a_tradeoff_has_a_line_for_every_method_and_a_mark_for_every_budget(tmp_path: Path) -> None:
-    def row(name: str, of: str, keep: float) -> dict[str, object]:
-        numbers = {seed: {"last_top1": keep, "full_flops": 100 * keep} for seed in ("0", "1")}
-        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
-        return {**named, "published": {}, "by_seed": numbers}
+def row(name: str, of: str, keep: float, accuracy: float = 0.5, task: str = "toy") -> dict[str, object]:
+    numbers = {seed: {"last_top1": accuracy, "full_flops": 100 * keep} for seed in ("0", "1")}
+    named = {"asked": f"{task} {name} {keep}", "task": task, "name": name, "keep": keep, "of": of}
+    return {**named, "published": {}, "by_seed": numbers}
 
-    rows = [row("dense", "", 1.0), *(row(name, "channels", keep) for name in ("l2", "random") for keep in (0.5, 0.1))]
-    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
-    drawn = charts.tradeoff(tmp_path / "t.json")
-    assert drawn.name == "t-tradeoff.svg"
-    for label, times in {"toy": 1, "l2": 1, "random": 1, "whole network": 1, "0.5": 2, "0.1": 2}.items():
-        assert drawn.read_text().count(f">{label}</text>") >= times, label
+
+def table_of(folder: Path, rows: Sequence[dict[str, object]]) -> Path:
+    path = folder / "t.json"
+    path.write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
+    return path
 
 
 def test_a_picture_has_a_row_for_every_method_and_a_colour_for_every_budget(tmp_path: Path) -> None:
-    def row(name: str, of: str, keep: float, accuracy: float) -> dict[str, object]:
-        numbers = {seed: {"last_top1": accuracy, "full_flops": 100 * keep} for seed in ("0", "1")}
-        named = {"asked": f"{name} {keep}", "task": "toy", "name": name, "keep": keep, "of": of}
-        return {**named, "published": {}, "by_seed": numbers}
-
     rows = [row("dense", "", 1.0, 0.9), row("l2 (rounds=3)", "channels", 0.5, 0.8), row("snip", "weights", 0.1, 0.3)]
-    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
-    drawn = charts.draw(tmp_path / "t.json").read_text()
+    drawn = charts.draw(table_of(tmp_path, rows)).read_text()
     for label in ("toy", "l2 (channels)", "snip (weights)", "keep 0.5", "keep 0.1", "whole network"):
         assert f">{label}</text>" in drawn, label
 
 
 def test_a_task_may_lack_a_budget_that_another_has(tmp_path: Path) -> None:
-    def row(task: str, name: str, of: str, keep: float) -> dict[str, object]:
-        named = {"asked": f"{task} {name} {keep}", "task": task, "name": name, "keep": keep, "of": of}
-        return {**named, "published": {}, "by_seed": {"0": {"last_top1": 0.5, "full_flops": 100 * keep}}}
-
-    rows = [row(task, "dense", "", 1.0) for task in ("toy", "digits")]
-    rows += [row("toy", "l2", "channels", 0.5), row("digits", "l2", "channels", 0.1)]
-    (tmp_path / "t.json").write_text(json.dumps({"kind": committed.KIND, "schema": 1, "rows": rows}))
-    drawn = charts.draw(tmp_path / "t.json").read_text()
+    rows = [row("dense", "", 1.0, task=task) for task in ("toy", "digits")]
+    rows += [row("l2", "channels", 0.5), row("l2", "channels", 0.1, task="digits")]
+    drawn = charts.draw(table_of(tmp_path, rows)).read_text()
     assert all(f">{label}</text>" in drawn for label in ("toy", "digits", "keep 0.5", "keep 0.1"))
+
+
+def test_a_tradeoff_has_a_line_for_every_method_and_a_mark_for_every_budget(tmp_path: Path) -> None:
+    rows = [row("dense", "", 1.0), *(row(name, "channels", keep) for name in ("l2", "random") for keep in (0.5, 0.1))]
+    drawn = charts.tradeoff(table_of(tmp_path, rows))
+    assert drawn.name == "t-tradeoff.svg"
+    for label, times in {"toy": 1, "l2": 1, "random": 1, "whole network": 1, "0.5": 2, "0.1": 2}.items():
+        assert drawn.read_text().count(f">{label}</text>") >= times, label
 
 
 def test_there_is_such_a_picture() -> None:
