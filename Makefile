@@ -20,6 +20,7 @@ test: $(VENV)/.ready-dev lint
 pages: $(VENV)/.ready
 	$(BIN)/python -m splinecut.experiments.pages README.md docs/results.md
 	$(BIN)/python -m splinecut.experiments.studies.charts results/digits-table.json results/fig7-rho-small.json
+	$(BIN)/python -m splinecut.experiments.studies.charts --tradeoff results/pruned-initialisation-small.json
 
 stress: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray
