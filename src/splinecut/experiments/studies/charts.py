@@ -17,7 +17,8 @@ from splinecut.experiments.pages import short_names
 from splinecut.experiments.studies.writing import figure
 from splinecut.experiments.summaries import Row
 
-COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013", "#d1495b")  # dark keeps most; told apart without seeing red or green
+# Dark keeps most; told apart without seeing red or green.
+COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013", "#d1495b")
 MARKERS = ("o", "s", "^", "D", "v")
 STEP = 0.28  # inches a row
 TIMES = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
