@@ -19,7 +19,7 @@ test: $(VENV)/.ready-dev lint
 
 pages: $(VENV)/.ready
 	$(BIN)/python -m splinecut.experiments.pages README.md docs/results.md
-	$(BIN)/python -m splinecut.experiments.studies.charts results/digits-table.json results/fig7-rho-small.json
+	$(BIN)/python -m splinecut.experiments.studies.charts results/digits-table.json results/fig7-rho-small.json results/table2-global-small.json
 	$(BIN)/python -m splinecut.experiments.studies.charts --tradeoff results/pruned-initialisation-small.json
 
 stress: $(VENV)/.ready-dev
