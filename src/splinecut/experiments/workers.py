@@ -161,10 +161,9 @@ class Workers:
 
 
 def variables(threads: int) -> dict[str, str]:
-    """The environment of a process that trains; how memory is kept is the user's where he has said so."""
-    return {**KEEPING_MEMORY, **{name: os.environ[name] for name in KEEPING_MEMORY if name in os.environ}} | {
-        "OMP_NUM_THREADS": str(threads)  # read once, when a library starts its threads
-    }
+    """The environment of a process that trains; settings of the allocator that the user has made stand."""
+    kept = {name: os.environ.get(name, value) for name, value in KEEPING_MEMORY.items()}
+    return {**kept, "OMP_NUM_THREADS": str(threads)}  # threads: read once, when a library starts its own
 
 
 def _ending(worker: _Worker) -> Ending | None:

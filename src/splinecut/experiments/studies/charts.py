@@ -17,7 +17,7 @@ from splinecut.experiments.pages import short_names
 from splinecut.experiments.studies.writing import figure
 from splinecut.experiments.summaries import Row
 
-# Dark keeps most; told apart without seeing red or green.
+# Dark keeps most; the first four are told apart without seeing red or green, lines by their markers too.
 COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013", "#d1495b")
 MARKERS = ("o", "s", "^", "D", "v")
 STEP = 0.28  # inches a row
