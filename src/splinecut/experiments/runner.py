@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from splinecut.locking import locked
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
 from splinecut.pruning.bench import Bench, Trained
-from splinecut.pruning.driver import Detect, prune
+from splinecut.pruning.driver import RESTART, Detect, prune
 from splinecut.training import data, devices, tx2
 from splinecut.training.progress import Watch
 from splinecut.training.start import Start
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from splinecut.experiments.spec import Experiment
     from splinecut.pruning.ticket import Ticket
     from splinecut.training.data import DataSet
+    from splinecut.training.ledger import Ledger
 
     Loader = Callable[[Experiment, str | Path | None], DataSet]
 
 LATENCY_BATCHES = (1, 128)
+AFTER_CUT = (RESTART, "retrain", "test")  # phases of the network as it is cut at last
 NO_START = Start().model_dump(mode="json")
 
 
@@ -149,9 +152,24 @@ def asked_of(experiment: Experiment) -> dict[str, Any]:
 
 def _energy(bench: Bench, model: nn.Module) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    total, spent = bench.ledger.total, cost.cost(model, bench.dataset.input_shape, batch=tx2.BATCH)
-    moved = spent.bytes * total.flops // max(1, spent.flops)
+    moved = bytes_moved(bench.ledger, bench.build(bench.seed).to(bench.dtype), model, bench.dataset.input_shape)
+    total = bench.ledger.total
     return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
+
+
+def bytes_moved(ledger: Ledger, whole: nn.Module, cut: nn.Module, shape: tuple[int, ...]) -> float:
+    """Bytes behind a ledger's FLOPs: each phase at the bytes per FLOP of the network it was spent on.
+
+    Rounds between the whole network and the last cut are taken at the mean of the two.
+    """
+    at_first, at_last = (_bytes_per_flop(model, shape) for model in (whole, cut))
+    rates = dict.fromkeys(AFTER_CUT, at_last) | {"round": (at_first + at_last) / 2}
+    return sum(charge.flops * rates.get(re.split("[-:]", phase)[0], at_first) for phase, charge in ledger)
+
+
+def _bytes_per_flop(model: nn.Module, shape: tuple[int, ...]) -> float:
+    spent = cost.cost(model, shape, batch=tx2.BATCH)
+    return spent.bytes / max(1, spent.flops)
 
 
 def _finish(folder: Path, final: Trained, ticket: Ticket | None, record: Record) -> None:
