@@ -11,8 +11,12 @@ from statistics import median
 import pytest
 import torch
 
+from splinecut.experiments.runner import bytes_moved
+from splinecut.networks import cost
+from splinecut.networks.models import build
 from splinecut.training import energy, tx2
 from splinecut.training.energy import Counter, Meter, counters
+from splinecut.training.ledger import FORWARD, Ledger
 
 
 def write_zone(powercap: Path, name: str, joules: float, wraps_at: float = 1000.0) -> Path:
@@ -109,3 +113,30 @@ def test_the_documentation_prints_the_errors_that_are_measured() -> None:
 
 def test_the_estimate_is_additive() -> None:
     assert tx2.tx2_estimate(2e9, 0) + tx2.tx2_estimate(0, 3e6) == pytest.approx(tx2.tx2_estimate(2e9, 3e6))
+
+
+def test_each_phase_moves_the_bytes_of_its_own_network() -> None:
+    """Counted by hand: passes x images x the bytes of one image through the network that was there."""
+    whole, cut = (build("convnet", width=width, seed=0) for width in (1.0, 0.25))
+    shape = tuple(whole.input_shape)  # type: ignore[arg-type]
+    first, last = (cost.cost(model, shape, batch=tx2.BATCH) for model in (whole, cut))
+    ledger = Ledger()
+    ledger.charge("train", first.flops, images=100)
+    ledger.charge("train: validate", first.flops, images=10, passes=FORWARD)
+    ledger.charge("retrain", last.flops, images=70)
+    ledger.charge("retrain: validate", last.flops, images=10, passes=FORWARD)
+    ledger.charge("reinitialise-2", last.flops, images=5)
+    ledger.charge("test", last.flops, images=20, passes=FORWARD)
+    by_hand = (3 * 100 + 10) * first.bytes + (3 * 70 + 10 + 3 * 5 + 20) * last.bytes
+    assert bytes_moved(ledger, whole, cut, shape) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_rounds_move_bytes_at_a_rate_between_the_two_networks() -> None:
+    whole, cut = (build("convnet", width=width, seed=0) for width in (1.0, 0.25))
+    shape = tuple(whole.input_shape)  # type: ignore[arg-type]
+    rates = []
+    for phase in ("train", "round-3", "retrain"):
+        ledger = Ledger()
+        ledger.charge(phase, 1000, images=1)
+        rates.append(bytes_moved(ledger, whole, cut, shape))
+    assert rates[0] < rates[1] < rates[2]  # a narrow network moves more bytes for each of its FLOPs
