@@ -38,6 +38,12 @@ def test_bytes_are_what_each_operation_reads_and_writes() -> None:
     assert bytes_moved(model, (3,), batch=2) * 2 == 4 * (15 + 6 + 10 + 10 + 10)
 
 
+def test_bytes_do_not_depend_on_how_the_weights_lie_in_memory() -> None:
+    model = build("preresnet20", classes=10, width=0.5)
+    before = cost(model, (3, 32, 32), batch=256)
+    assert cost(model.to(memory_format=torch.channels_last), (3, 32, 32), batch=256) == before
+
+
 def test_counting_leaves_the_network_as_found() -> None:
     model = build("preresnet11", width=0.5, seed=0).train()
     model.bn.eval()

@@ -67,9 +67,10 @@ def _pretend(model: nn.Module, example: Tensor | tuple[int, ...], batch: int, *w
     """A forward pass on fake tensors, watched by these dispatch modes."""
     shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else tuple(example)
     reference = next(model.parameters(), torch.empty(0))
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake, _evaluating(model), torch.random.fork_rng(devices=[]):
+    with FakeTensorMode(allow_non_fake_inputs=True), _evaluating(model), torch.random.fork_rng(devices=[]):
         tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-        faked: dict[str, Tensor] = {name: fake.from_tensor(tensor.detach()) for name, tensor in tensors.items()}
+        # Made anew, not from the weights: whatever layout training chose for those, the count is that of the plain one.
+        faked = {name: torch.empty(t.shape, dtype=t.dtype, device=t.device) for name, t in tensors.items()}
         inputs = torch.empty(batch, *shape, dtype=reference.dtype, device=reference.device)
         try:
             with torch.no_grad(), contextlib.ExitStack() as modes:
