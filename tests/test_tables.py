@@ -192,6 +192,13 @@ def test_a_folder_without_records_is_said(tmp_path: Path) -> None:
     assert "holds no record.json" in skipped
 
 
+def test_an_empty_table_is_not_written_over_another(tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_text("precious")
+    with pytest.raises(InputError, match="no finished run"):
+        table(tmp_path, "--json", tmp_path / "table.json")
+    assert (tmp_path / "table.json").read_text() == "precious"
+
+
 def test_a_regression_shows_its_loss(tmp_path: Path) -> None:
     record("fit", accuracy=None).save(tmp_path / "fit")
     said, _ = table(tmp_path)

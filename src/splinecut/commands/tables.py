@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.commands.sheets import FORMATS, PLUS_MINUS, Sheet
-from splinecut.errors import unknown
+from splinecut.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from splinecut.experiments.records import Record
@@ -53,6 +53,8 @@ def table(
     for line in skipped:
         print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
+        if not found:
+            raise InputError(f"no finished run to write; {json} is left as it is: name a folder that holds some")
         committed.save(json, records, folders, files)
 
 
