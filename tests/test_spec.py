@@ -62,7 +62,13 @@ def test_a_bad_recipe_is_one_line_that_names_the_key(change: dict[str, Any], mes
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["epochs", "=3", "seed.x=3"])
+def test_quotes_hold_a_key_with_dots_together() -> None:
+    tables = spec.read("table2-global-small", ['sweep.over."data.name"=["cifar10"]'])
+    assert tables["sweep"]["over"]["data.name"] == ["cifar10"]
+    assert tables["sweep"]["over"]["model"] == [{"name": "vgg16", "width": 0.25}]
+
+
+@pytest.mark.parametrize("override", ["epochs", "=3", "seed.x=3", ".=3", "data..name=x", 'data."name=x', '"=3'])
 def test_an_override_that_cannot_be_is_refused(tmp_path: Path, override: str) -> None:
     path = write(tmp_path, 'seed = 1\nmodel = "mlp"\ndata = "x-shape"\n')
     with pytest.raises(InputError):

@@ -217,8 +217,11 @@ def set_key(tables: dict[str, Any], override: str) -> None:
 
 
 def put(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Writes `value` at the dotted `key`; a name on the way becomes a table that gives the name."""
-    *parents, last = key.split(".")
+    """Writes `value` at the dotted `key`; a name on the way becomes a table that gives the name.
+
+    As in TOML, quotes hold a part with dots together: `sweep.over."data.name"`.
+    """
+    *parents, last = _parts(key)
     for parent in parents:
         inner = tables.get(parent, {})
         tables[parent] = inner = {"name": inner} if isinstance(inner, str) else inner
@@ -226,6 +229,13 @@ def put(tables: dict[str, Any], key: str, value: Any) -> None:
             raise InputError(f"cannot set {key!r}: {parent!r} is a value, not a table")
         tables = inner
     tables[last] = value
+
+
+def _parts(key: str) -> list[str]:
+    part = r'(?:"[^"]+"|[^."]+)'
+    if not re.fullmatch(rf"{part}(?:\.{part})*", key):
+        raise InputError(f"expected a dotted key such as training.epochs, got {key!r}")
+    return [found.strip('"') for found in re.findall(part, key)]
 
 
 def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[str] = ()) -> InputError:
