@@ -152,12 +152,12 @@ def asked_of(experiment: Experiment) -> dict[str, Any]:
 
 def _energy(bench: Bench, model: nn.Module) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    moved = bytes_moved(bench.ledger, bench.build(bench.seed).to(bench.dtype), model, bench.dataset.input_shape)
+    moved = bytes_of_route(bench.ledger, bench.build(bench.seed).to(bench.dtype), model, bench.dataset.input_shape)
     total = bench.ledger.total
     return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
 
 
-def bytes_moved(ledger: Ledger, whole: nn.Module, cut: nn.Module, shape: tuple[int, ...]) -> float:
+def bytes_of_route(ledger: Ledger, whole: nn.Module, cut: nn.Module, shape: tuple[int, ...]) -> float:
     """Bytes behind a ledger's FLOPs: each phase at the bytes per FLOP of the network it was spent on.
 
     Rounds between the whole network and the last cut are taken at the mean of the two.
