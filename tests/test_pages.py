@@ -9,6 +9,7 @@ import pytest
 
 from splinecut.errors import InputError
 from splinecut.experiments import pages
+from splinecut.pruning.catalogue import METHODS
 
 ROOT = Path(__file__).parents[1]
 FILLED = [
@@ -128,3 +129,16 @@ def test_a_result_without_a_table_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(InputError):
         pages.table(tmp_path / "r.json")
+
+
+def test_the_digits_table_is_whole_and_shares_its_stages() -> None:
+    """Every method at four budgets with five seeds, for no more than 40 % of what its cells cost alone."""
+    known = json.loads((ROOT / "results" / "digits-table.json").read_text())
+    (sweep,) = known["sweeps"]
+    assert sweep["compute"]["share"] <= 0.40 and not sweep["failed"]
+    assert all(len(row["by_seed"]) == 5 for row in known["rows"])
+    keeps: dict[str, set[float]] = {}
+    for row in known["rows"]:
+        keeps.setdefault(row["name"], set()).add(row["keep"])
+    assert keeps.pop("dense") == {1.0}
+    assert len(keeps) >= len(METHODS) and all(found == {0.7, 0.5, 0.3, 0.1} for found in keeps.values())
