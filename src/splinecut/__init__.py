@@ -25,6 +25,7 @@ _HOME = {  # public name -> the module it lives in
     "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
     "Ticket": "splinecut.pruning.ticket",
+    "UnprovedWarning": "splinecut.errors",
     "certify": "splinecut.api",
     "codes": "splinecut.api",
     "cut": "splinecut.pruning.apply",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.api import subdivide as subdivide
     from splinecut.errors import InputError as InputError
     from splinecut.errors import SplinecutError as SplinecutError
+    from splinecut.errors import UnprovedWarning as UnprovedWarning
     from splinecut.experiments.runner import run as run
     from splinecut.experiments.spec import Experiment as Experiment
     from splinecut.geometry.certify import Findings as Findings

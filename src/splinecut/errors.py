@@ -14,6 +14,10 @@ class InputError(SplinecutError, ValueError):
     """A value given to us is not one we can work with."""
 
 
+class UnprovedWarning(UserWarning):
+    """Nothing could show that a network is cut rightly; compare its outputs before and after."""
+
+
 def unknown(kind: str, got: str, known: Iterable[str], remedy: str = "") -> InputError:
     """The error for a name we do not know: says the nearest known one, and all of them when they are few.
 

@@ -15,11 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from splinecut.errors import InputError
+
+Example = Tensor | tuple[int, ...] | tuple[Any, ...]
+"""A batch of inputs, the shape of one, or a tuple of the network's arguments."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,9 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def cost(model: nn.Module, example: Tensor | tuple[int, ...], batch: int = 1) -> Cost:
-    """The cost of one input of the shape of `example`, a tensor with a batch axis or a shape without one.
+def cost(model: nn.Module, example: Example, batch: int = 1) -> Cost:
+    """The cost of one input of the shape of `example`: a tensor with a batch axis, a shape without one, or a tuple of
+    the network's arguments. Whole numbers, such as token ids, stay whole numbers.
 
     Parameters are read once per batch, so their share of `bytes` falls as `batch` grows; FLOPs do not change.
     """
@@ -55,7 +60,7 @@ def cost(model: nn.Module, example: Tensor | tuple[int, ...], batch: int = 1) ->
     return Cost(parameters(model), round(counter.get_total_flops() / batch), round(traffic.bytes / batch))
 
 
-def flops_by_module(model: nn.Module, example: Tensor | tuple[int, ...]) -> dict[str, int]:
+def flops_by_module(model: nn.Module, example: Example) -> dict[str, int]:
     """FLOPs of one input's forward pass in each module that has any, what is inside it included; "" is the whole."""
     counter = FlopCounterMode(display=False)
     _pretend(model, example, 1, counter)
@@ -63,36 +68,74 @@ def flops_by_module(model: nn.Module, example: Tensor | tuple[int, ...]) -> dict
     return {path.partition(".")[2]: flops for path, flops in counted.items()}  # they begin with the network's class
 
 
-def _pretend(model: nn.Module, example: Tensor | tuple[int, ...], batch: int, *watching: Any) -> None:
+def count_flops(model: nn.Module, inputs: tuple[Any, ...]) -> int:
+    """FLOPs of one forward pass of these very inputs, all of them together."""
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), _unfused(), counter:
+        model(*inputs)
+    return counter.get_total_flops()
+
+
+@contextlib.contextmanager
+def _unfused() -> Iterator[None]:
+    """Attention and recurrent layers as the products they are made of: a fused kernel is one operation to a counter."""
+    onednn: Any = torch.backends.mkldnn
+    before = torch.backends.mha.get_fastpath_enabled(), onednn.enabled
+    torch.backends.mha.set_fastpath_enabled(False)
+    onednn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before[0])
+        onednn.enabled = before[1]
+
+
+def _pretend(model: nn.Module, example: Example, batch: int, *watching: Any) -> None:
     """A forward pass on fake tensors, watched by these dispatch modes."""
-    shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else tuple(example)
     reference = next(model.parameters(), torch.empty(0))
     with FakeTensorMode(allow_non_fake_inputs=True), _evaluating(model), torch.random.fork_rng(devices=[]):
         tensors = dict(model.named_parameters()) | dict(model.named_buffers())
         # Made anew, not from the weights: whatever layout training chose for those, the count is that of the plain one.
         faked = {name: torch.empty(t.shape, dtype=t.dtype, device=t.device) for name, t in tensors.items()}
-        inputs = torch.empty(batch, *shape, dtype=reference.dtype, device=reference.device)
+        inputs = tuple(_fake(value, batch, reference) for value in _arguments(example))
         try:
-            with torch.no_grad(), contextlib.ExitStack() as modes:
+            with torch.no_grad(), _unfused(), contextlib.ExitStack() as modes:
                 for mode in watching:
                     modes.enter_context(mode)
-                functional_call(model, faked, (inputs,))
-        except (RuntimeError, ValueError, TypeError) as error:
+                functional_call(model, faked, inputs)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            shapes = ", ".join(str(tuple(value.shape[1:])) for value in inputs if isinstance(value, Tensor))
             reason = " ".join(str(error).split())
-            raise InputError(f"{type(model).__name__} does not take inputs of shape {shape}: {reason}") from error
+            raise InputError(f"{type(model).__name__} does not take inputs of shape {shapes}: {reason}") from error
 
 
-def forward_flops(model: nn.Module, example: Tensor | tuple[int, ...]) -> int:
+def _arguments(example: Example) -> tuple[Any, ...]:
+    if isinstance(example, Tensor):
+        return (example,)
+    is_shape = all(isinstance(length, int) for length in example)
+    return (torch.empty(1, *example),) if is_shape else tuple(example)
+
+
+def _fake(value: Any, batch: int, reference: Tensor) -> Any:
+    """`batch` inputs of the shape of this argument: in the network's precision, or of its own type if it counts."""
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    dtype = reference.dtype if value.is_floating_point() else value.dtype
+    return torch.empty(batch, *value.shape[1:], dtype=dtype, device=reference.device)
+
+
+def forward_flops(model: nn.Module, example: Example) -> int:
     """FLOPs of a forward pass of one input: two for every multiply-add of convolutions and matrix products."""
     return cost(model, example).flops
 
 
-def macs(model: nn.Module, example: Tensor | tuple[int, ...]) -> int:
+def macs(model: nn.Module, example: Example) -> int:
     """Multiply-adds of a forward pass of one input."""
     return cost(model, example).macs
 
 
-def bytes_moved(model: nn.Module, example: Tensor | tuple[int, ...], batch: int = 1) -> int:
+def bytes_moved(model: nn.Module, example: Example, batch: int = 1) -> int:
     """Bytes a forward pass reads and writes per input, when `batch` inputs go through together."""
     return cost(model, example, batch).bytes
 

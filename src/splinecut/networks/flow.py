@@ -37,8 +37,11 @@ class Maker:
 class Walk:
     """One pass over an exported program; afterwards `ties` knows which positions of which parameters go together."""
 
-    def __init__(self, program: torch.export.ExportedProgram, model: nn.Module, residual: str) -> None:
+    def __init__(
+        self, program: torch.export.ExportedProgram, model: nn.Module, residual: str, batch: int = 1
+    ) -> None:
         self.program, self.model, self.residual = program, model, residual
+        self.batch = batch  # how many inputs the program was exported with
         self.stream_stays = f"it belongs to a residual stream, which residual={residual!r} leaves whole"
         if residual == "select" and not any(isinstance(module, Select) for module in model.modules()):
             self.stream_stays += " (the network has no Select modules)"
@@ -56,7 +59,6 @@ class Walk:
         self.whole: dict[str, str] = {}  # layers whose parameters no rule could read, and why
         self.uses: dict[str, int] = {}
         self.is_priced = True  # whether `uses` is all there is to FLOPs: nothing without a rule was met
-        self.batch = 1
 
     def run(self) -> Walk:
         from splinecut.networks.rules import RULES
@@ -85,7 +87,6 @@ class Walk:
             self.values[node] = constant(INPUT if is_input else CONSTANT, value.shape)
             if is_input:
                 self.depends.add(node)
-                self.batch = value.shape[0]
 
     def _call(self, node: fx.Node, rules: Mapping[str, Any]) -> Any:
         if node.target is operator.getitem:
@@ -93,7 +94,7 @@ class Walk:
             index: Any = node.args[1]
             self.normed |= {node: self.normed[source]} if source in self.normed else {}
             value = self.values[source]
-            return value[index] if isinstance(value, tuple) else value
+            return value[index] if isinstance(value, (tuple, list)) else value
         if node.meta.get("val") is None or not any(isinstance(v, Tensor) for v in _each(node.meta["val"])):
             return None
         if not any(n in self.keys or n in self.depends for n in self._sources(node)):
@@ -160,7 +161,8 @@ class Walk:
         """For operations without a rule: all they read and give stays whole."""
         self.is_priced = False
         place = f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
-        reason = reason or f"{place} mixes its units"
+        is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        reason = reason or (f"{place} draws random numbers for its units" if is_random else f"{place} mixes its units")
         if any(source in self.keys for source in self._sources(node)):
             self.whole.setdefault(module_path(node) or node.name, reason)
         for source in node.all_input_nodes:

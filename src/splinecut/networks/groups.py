@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.branches import branches
+from splinecut.networks.cost import count_flops
 from splinecut.networks.flow import Maker, Walk, canonical_names
+from splinecut.networks.randomized import copied, run
 from splinecut.networks.ties import varies
 from splinecut.networks.trace import export
 from splinecut.networks.units import Branch, Groups, Member, Producer, UnitGroup
@@ -33,20 +35,23 @@ def groups(model: nn.Module, example: Tensor | tuple[Any, ...], residual: str = 
 
     example:  (batch, *input), or a tuple of the network's arguments.
     residual: "tied" (a stream shrinks as one), "select" (streams stay; `Select` modules are groups), "inner".
-    prove:    take one unit from every group, compare the cut network with the masked one on two rows of the example,
-              and leave whole what does not agree: code that counts channels by itself cannot be read off a graph.
+    prove:    take a random half of the units out of every group, twice, compare the cut network with the masked one on
+              random weights and inputs in float64, and leave whole what does not agree: code that counts channels by
+              itself cannot be read off a graph. `Groups.unproved` says where no comparison could show anything.
 
-    The network is read in eval mode and left as found.
+    The network is read in eval mode, as a copy: it is left as found.
     """
     from splinecut.networks.proof import proved
 
     if residual not in RESIDUAL:
         raise unknown("residual policy", residual, RESIDUAL)
-    model, inputs = unwrapped(model), _rows(example)
+    model = unwrapped(model)
     with evaluating(model), torch.random.fork_rng(devices=[]):
-        walk = Walk(export(model, inputs, any_batch=False), model, residual).run()
-        found = _read(walk, branches(walk), None if walk.is_priced else _flops(model, inputs))
-        return proved(model, found, inputs) if prove else found
+        spare = _spare(model)
+        inputs, batch = _rows(spare, example)
+        walk = Walk(export(spare, inputs, any_batch=False), spare, residual, batch).run()
+        found = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
+        return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
 
 
 def blocks(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[Branch, ...]:
@@ -54,24 +59,56 @@ def blocks(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[Branch,
     return groups(model, example, residual="inner").branches
 
 
-def _rows(example: Tensor | tuple[Any, ...]) -> tuple[Any, ...]:
+def _spare(model: nn.Module) -> nn.Module:
+    """A copy to be read: running or exporting a network may leave caches behind. What has no copy is read itself."""
+    try:
+        return copied(model)
+    except Exception:  # deepcopy raises whatever the modules of a stranger raise
+        return model
+
+
+def _rows(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+    """The arguments to read the network with, and how many inputs they are.
+
+    Two rows of the example do, where all tensors have the same number of rows and the network runs on two. Otherwise
+    (a graph's nodes and edges) the example is taken whole, as one input.
+    """
     inputs = example if isinstance(example, tuple) else (example,)
-    if not inputs or not isinstance(inputs[0], Tensor) or inputs[0].ndim < 2:
-        raise InputError(f"example must be (batch, *input), got {_shape_of(inputs)}; add a batch axis")
-    return tuple(value[:_ROWS] if isinstance(value, Tensor) and value.ndim else value for value in inputs)
+    given = [value for value in inputs if isinstance(value, Tensor)]
+    if not given or max(value.ndim for value in given) < 2:
+        remedy = "add a batch axis" if given else "give what the network is called with"
+        raise InputError(
+            "example must be a batch of inputs (batch, *input) or a tuple of the network's arguments, "
+            f"got {_shapes(inputs)}; {remedy}"
+        )
+    lengths = {len(value) for value in given if value.ndim}
+    rows = min(_ROWS, *lengths) if len(lengths) == 1 else 0
+    short = tuple(v[:rows] if isinstance(v, Tensor) and v.ndim else v for v in inputs) if rows else inputs
+    try:
+        run(model, short)
+        return short, rows or 1
+    except Exception as error:  # whatever the network raises: what it was given is wrong, or was cut wrongly
+        if short is inputs:
+            raise _does_not_run(inputs, error) from error
+    try:
+        run(model, inputs)
+    except Exception as error:
+        raise _does_not_run(inputs, error) from error
+    return inputs, 1
 
 
-def _shape_of(inputs: tuple[Any, ...]) -> str:
-    return f"shape {tuple(inputs[0].shape)}" if inputs and isinstance(inputs[0], Tensor) else repr(inputs)[:60]
+def _does_not_run(inputs: tuple[Any, ...], error: Exception) -> InputError:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    hint = "; does the example lack a batch axis?" if len(inputs) == 1 and inputs[0].ndim in (1, 3) else ""
+    return InputError(
+        f"the network does not run on the example ({_shapes(inputs)}): {type(error).__name__}: {first[:200]}{hint}"
+    )
 
 
-def _flops(model: nn.Module, inputs: tuple[Any, ...]) -> int:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        model(*inputs)
-    return round(counter.get_total_flops() / inputs[0].shape[0])
+def _shapes(inputs: tuple[Any, ...]) -> str:
+    return ", ".join(
+        f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__ for value in inputs
+    )
 
 
 def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
@@ -164,4 +201,8 @@ def _with_costs(
     touched = {member.key for group in found for member in group.members}
     buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched}
     priced = Groups(found, whole, droppable, parameters, buffers, walk.uses)
-    return priced if flops is None else replace(priced, fixed_flops=flops - priced.flops())
+    if flops is None:
+        return priced
+    # A product that was priced by the walk but not by the count ran in a fused kernel that the count does not know.
+    assert flops >= priced.flops(), f"counted {flops} FLOPs, but layers alone have {priced.flops()}"
+    return replace(priced, fixed_flops=flops - priced.flops())

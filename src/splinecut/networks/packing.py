@@ -21,6 +21,7 @@ def to_json(groups: Groups) -> dict[str, Any]:
         "buffers": {key: list(shape) for key, shape in groups.buffer_shapes.items()},
         "uses": dict(groups.uses),
         "fixed_flops": groups.fixed_flops,
+        **({"unproved": groups.unproved} if groups.unproved else {}),
     }
 
 
@@ -34,6 +35,7 @@ def from_json(body: Mapping[str, Any]) -> Groups:
         buffer_shapes={key: tuple(shape) for key, shape in body["buffers"].items()},
         uses=dict(body["uses"]),
         fixed_flops=body["fixed_flops"],
+        unproved=body.get("unproved", ""),
     )
 
 

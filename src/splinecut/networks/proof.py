@@ -1,91 +1,213 @@
-"""Whether groups mean what they say: one unit taken from each, the cut network must equal the masked one."""
+"""Whether groups mean what they say: with about half of the units gone, the cut network must equal the masked one.
+
+What is compared is the network's code, on random weights and inputs (see `randomized`). Every group loses other random
+units, in four rounds: a program that counts its units, or pairs units that were not tied, gives something else. The
+outputs are compared, and what every layer that reads removed units gives. Then the cut network must run one step of
+training, forwards and backwards, where the dense one does.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
+from splinecut.networks.randomized import RandomizedCopy, close, copied, floating, randomized_copy, run, tensors
 from splinecut.networks.surgery.cut import cut
 from splinecut.networks.surgery.mask import mask
 from splinecut.networks.units import BLOCKS, Groups, Keep
 
-_SLACK = {torch.float64: 1e-8, torch.float32: 1e-4}  # of the largest output; sums are taken in another order
-_COARSE = 5e-2  # half precision
+# Shares between which each group draws what it keeps, in rounds. Two of about a half, so that equal groups differ in
+# size and in what is left; one of few units and one of a single unit, since arithmetic on a size (size // 8) may agree
+# at half of it.
+_KEPT = ((0.4, 0.6), (0.4, 0.6), (0.1, 0.2), (0.0, 0.0))
+_STOPS = "the network does not run"
 
-Trials = dict[str, Keep]
+Fails = Callable[[Sequence[str]], str | None]
+"""(names of what leaves) -> why the network without it is wrong; None where it is right"""
 
 
 def proved(model: nn.Module, groups: Groups, inputs: tuple[Any, ...]) -> Groups:
     """The groups and branches that can leave as they claim; the groups that cannot are left whole, with the reason.
 
-    All are tried at once; only when that fails are halves tried, and halves of halves.
+    Where nothing compared reacts to what was removed, `Groups.unproved` says so.
     """
-    places = np.arange(len(groups.branches))
-    leave_branch: Trials = {branch.name: {BLOCKS: places != place} for place, branch in enumerate(groups.branches)}
-    leave_unit: Trials = {group.name: {group.name: np.arange(group.size) > 0} for group in groups if group.size > 1}
-    for name in _search(model, groups, inputs, leave_branch):
-        groups = replace(groups, branches=tuple(branch for branch in groups.branches if branch.name != name))
-    for name, reason in _search(model, groups, inputs, leave_unit).items():
-        groups = _without(groups, name, reason)
-    return groups
+    if not groups.groups and not groups.branches:
+        return groups
+    try:
+        spare = randomized_copy(model, inputs)
+    except Exception as error:  # a network that cannot be copied cannot be cut either
+        reason = f"the network cannot be copied ({_first_line(error)})"
+        return _without(replace(groups, branches=()), {group.name: reason for group in groups})
+    groups = _proved_branches(spare, groups)
+    for number in range(len(_KEPT)):
+        groups = _without(groups, _search([group.name for group in groups], _compare_check(spare, groups, number)))
+    groups = _without(groups, _search([group.name for group in groups], _train_check(spare, groups)))
+    return replace(groups, unproved=_unproved(spare, groups))
 
 
-def _without(groups: Groups, name: str, reason: str) -> Groups:
-    kept = tuple(group for group in groups if group.name != name)
-    whole = dict(groups.left_whole) | {producer.path: reason for producer in groups[name].producers}
+def _proved_branches(spare: RandomizedCopy, groups: Groups) -> Groups:
+    def fails(names: Sequence[str]) -> str | None:
+        stays = np.array([branch.name not in names for branch in groups.branches])
+        return _compared(spare, groups, {BLOCKS: stays})
+
+    gone = _search([branch.name for branch in groups.branches], fails)
+    return replace(groups, branches=tuple(branch for branch in groups.branches if branch.name not in gone))
+
+
+def _kept(groups: Groups, number: int) -> dict[str, np.ndarray]:
+    """What every group of two units or more keeps in a round: two units at least, but for the last round's one."""
+    random = np.random.default_rng(number)
+    least, found = 1 if _is_last(number) else 2, {}
+    for group in groups:
+        n_kept = max(round(group.size * random.uniform(*_KEPT[number])), least)
+        if group.size > 1:
+            found[group.name] = random.permutation(group.size) < min(n_kept, group.size - 1)
+    return found
+
+
+def _search(names: list[str], fails: Fails) -> dict[str, str]:
+    """The names without which all the others are right together, and why each of them is not.
+
+    All are tried at once; only when that fails are halves tried, each beside what is known to be right.
+    """
+    found: dict[str, str] = {}
+
+    def right(known: list[str], rest: list[str], reason: str | None = None) -> list[str]:
+        reason = reason or (fails([*known, *rest]) if rest else None)
+        if reason is None:
+            return [*known, *rest]
+        if len(rest) == 1:
+            found[rest[0]] = reason
+            return known
+        first, second = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        more = right(known, first)
+        is_second_at_fault = len(more) == len(known) + len(first)
+        return right(more, second, reason if is_second_at_fault else None)
+
+    right([], names)
+    return found
+
+
+def _without(groups: Groups, reasons: dict[str, str]) -> Groups:
+    if not reasons:
+        return groups
+    kept = tuple(group for group in groups if group.name not in reasons)
+    whole = dict(groups.left_whole)
+    for name, reason in reasons.items():
+        whole |= {producer.path: reason for producer in groups[name].producers}
     touched = {member.key for group in kept for member in group.members}
     buffers = {key: shape for key, shape in groups.buffer_shapes.items() if key in touched}
     return replace(groups, groups=kept, left_whole=whole, buffer_shapes=buffers)
 
 
-def _search(model: nn.Module, groups: Groups, inputs: tuple[Any, ...], trials: Trials) -> dict[str, str]:
-    reason = _disagreement(model, groups, inputs, _together(trials)) if trials else None
-    if reason is None:
-        return {}
-    if len(trials) == 1:
-        return dict.fromkeys(trials, reason)
-    names = list(trials)
-    halves = [names[: len(names) // 2], names[len(names) // 2 :]]
-    found: dict[str, str] = {}
-    for half in halves:
-        found |= _search(model, groups, inputs, {name: trials[name] for name in half})
-    return found or dict.fromkeys(trials, reason)
+def _compare_check(spare: RandomizedCopy, groups: Groups, number: int) -> Fails:
+    kept = _kept(groups, number)
+
+    def fails(names: Sequence[str]) -> str | None:
+        reason = _compared(spare, groups, {name: kept[name] for name in names if name in kept})
+        # A network that stops with an error at a single unit (squeeze() without an axis) deceives nobody.
+        return None if _is_last(number) and reason and reason.startswith(_STOPS) else reason
+
+    return fails
 
 
-def _together(trials: Trials) -> Keep:
-    keep: dict[str, np.ndarray] = {}
-    for trial in trials.values():
-        for name, stays in trial.items():
-            keep[name] = keep[name] & stays if name in keep else stays
-    return keep
+def _is_last(number: int) -> bool:
+    return number == len(_KEPT) - 1
 
 
-def _disagreement(model: nn.Module, groups: Groups, inputs: tuple[Any, ...], keep: Keep) -> str | None:
+def _compared(spare: RandomizedCopy, groups: Groups, keep: Keep) -> str | None:
     """Why the cut network is not the masked one; None where it is."""
-    with torch.no_grad():
-        with mask(model, groups, keep):
-            expected = _tensors(model(*inputs))
-        try:
-            got = _tensors(cut(model, groups, keep)(*inputs))
-        except Exception as error:
-            first = next(iter(str(error).splitlines()), "")
-            return f"the network does not run without one of its units ({type(error).__name__}: {first[:120]})"
-    if all(map(_close, expected, got)) and len(expected) == len(got):
+    with mask(spare.model, groups, keep):
+        expected = _seen(spare, spare.model, groups, keep)
+    try:
+        got = _seen(spare, cut(spare.model, groups, keep), groups, keep)
+    except Exception as error:
+        return f"{_STOPS} without some of its units ({_first_line(error)})"
+    # What a reader gives to units that leave themselves has another size in the cut network, and is not compared.
+    is_alike = len(expected["outputs"]) == len(got["outputs"]) and all(
+        close(a, b, spare.slack)
+        for path, values in expected.items()
+        for a, b in zip(values, got[path], strict=False)
+        if path == "outputs" or a.shape == b.shape
+    )
+    if is_alike:
         return None
-    return "the network computes something else without one of its units: its code counts them"
+    if spare.is_random:
+        return "the network draws random numbers when it runs, so that nothing can be compared"
+    return "the network computes something else without some of its units: its code counts them"
 
 
-def _tensors(output: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+def _seen(spare: RandomizedCopy, model: nn.Module, groups: Groups, keep: Keep) -> dict[str, list[Tensor]]:
+    """The outputs of `model`, and those of every layer that reads units which leave under `keep`, by its path."""
+    keys = {member.key for name in keep if name != BLOCKS for member in groups[name].role("consumer")}
+    with _recording(model, {key.rpartition(".")[0] for key in keys} - {""}) as seen:
+        outputs = run(model, spare.inputs)
+    return {**seen, "outputs": outputs}
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape or not a.is_floating_point():
-        return bool(a.shape == b.shape and torch.equal(a, b))
-    slack = _SLACK.get(a.dtype, _COARSE) * float(a.abs().nan_to_num(posinf=0).max()) if a.numel() else 0.0
-    return torch.allclose(a, b, rtol=0.0, atol=slack, equal_nan=True)
+@contextmanager
+def _recording(model: nn.Module, paths: set[str]) -> Iterator[dict[str, list[Tensor]]]:
+    seen: dict[str, list[Tensor]] = {path: [] for path in paths}
+
+    def recorder(path: str) -> Callable[[nn.Module, Any, Any], None]:
+        return lambda module, args, output: seen[path].extend(value.clone() for value in tensors(output))
+
+    handles = [model.get_submodule(path).register_forward_hook(recorder(path)) for path in paths]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _train_check(spare: RandomizedCopy, groups: Groups) -> Fails:
+    """Tries a step of training without about half of the units; passes all where the dense network cannot train."""
+    if _untrainable(copied(spare.model), spare.inputs) is not None:
+        return lambda names: None
+    kept = _kept(groups, 0)
+
+    def fails(names: Sequence[str]) -> str | None:
+        keep = {name: kept[name] for name in names if name in kept}
+        reason = _untrainable(cut(spare.model, groups, keep), spare.inputs)
+        return reason and f"the network does not train without some of its units ({reason})"
+
+    return fails
+
+
+def _untrainable(model: nn.Module, inputs: tuple[Any, ...]) -> str | None:
+    """Why one forward and backward pass in train mode fails; None where it does not."""
+    try:
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            values = [v for v in floating(tensors(model.train()(*inputs))) if v.requires_grad]
+            if values:
+                sum(value.abs().sum() for value in values).backward()  # type: ignore[union-attr]
+    except Exception as error:
+        return _first_line(error)
+    return None
+
+
+def _unproved(spare: RandomizedCopy, groups: Groups) -> str:
+    kept = _kept(groups, 0)
+    if not kept:
+        return ""
+    dense = _seen(spare, spare.model, groups, kept)
+    with mask(spare.model, groups, kept):
+        masked = _seen(spare, spare.model, groups, kept)
+    pairs = [(a, b) for path, values in dense.items() for a, b in zip(values, masked[path], strict=False)]
+    if any(floating([a]) and not close(a, b, spare.slack) for a, b in pairs):
+        return ""
+    return "the outputs do not react when units are removed, so that a wrong cut would not show"
+
+
+def _first_line(error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first[:120]}" if first else type(error).__name__

@@ -110,6 +110,7 @@ class Groups:
     buffer_shapes: Mapping[str, tuple[int, ...]]
     uses: Mapping[str, int] = field(repr=False)  # weight -> how often a forward pass of one input multiplies by it
     fixed_flops: int = 0  # of products without weights, such as attention
+    unproved: str = ""  # why no comparison could show that cutting is right; empty where one did
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -127,6 +128,7 @@ class Groups:
     def __str__(self) -> str:
         lines = [str(group) for group in self.groups]
         lines += [f"{name}: left whole, {reason}" for name, reason in self.left_whole.items()]
+        lines += [f"not proved: {self.unproved}"] if self.unproved else []
         return "\n".join(lines)
 
     @cached_property
@@ -201,7 +203,7 @@ class Groups:
         """A digest of the units and the tensors they live in: equal for equal architectures read alike."""
         from splinecut.networks.packing import to_json
 
-        facts = {name: value for name, value in to_json(self).items() if name != "left_whole"}
+        facts = {name: value for name, value in to_json(self).items() if name not in ("left_whole", "unproved")}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError, UnprovedWarning, unknown
 from splinecut.networks.groups import groups as read_groups
+from splinecut.networks.units import Groups
 from splinecut.networks.wrappers import unwrapped
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.catalogue import METHODS
@@ -49,7 +51,21 @@ def draw(
     budget = budget or Budget(keep or 0.0, chosen.units, getattr(chosen, "scope", "global"))
     bare = unwrapped(model)
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
+    if chosen.units != "weights":
+        _check_groups(groups, budget)
     return drawn(Evidence(bare, groups, example, seed, labels), method, chosen, budget)
+
+
+def _check_groups(groups: Groups, budget: Budget) -> None:
+    """Refuses a network of which nothing can leave, and warns where no comparison showed that a cut is right."""
+    if budget.of == "blocks" and not groups.branches:
+        raise InputError("no residual branch of this network can be dropped whole; use a budget of channels or flops")
+    if budget.of != "blocks" and not len(groups):
+        whole = [f"{name} ({reason})" for name, reason in groups.left_whole.items()]
+        more = f" and {len(whole) - 5} more" if len(whole) > 5 else ""
+        raise InputError(f"no channels of this network can be removed: {'; '.join(whole[:5]) or 'it has none'}{more}")
+    if groups.unproved:
+        warnings.warn(f"the cut is not proved: {groups.unproved}", UnprovedWarning, stacklevel=3)
 
 
 def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Method:

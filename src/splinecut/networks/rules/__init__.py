@@ -10,7 +10,7 @@ from splinecut.networks.rules.axes import along_axis, pad, per_channel, reduce
 from splinecut.networks.rules.base import Rule
 from splinecut.networks.rules.entries import elementwise
 from splinecut.networks.rules.layers import attention, convolution, embedding, linear, matmul
-from splinecut.networks.rules.moves import by_position, cat, channel_shuffle, index_select, move, pieces, reshape
+from splinecut.networks.rules.moves import by_position, cat, channel_shuffle, index_select, move, pieces, reshape, stack
 from splinecut.networks.rules.norms import channel_norm, group_norm, layer_norm, prelu
 
 
@@ -46,9 +46,10 @@ RULES: dict[str, Rule] = {
     **_named("pad constant_pad_nd", pad),
     **_named("amax amin logsumexp max mean min std sum var", reduce),
     **_named("cumsum log_softmax softmax", along_axis),
-    **_named("expand flip mT movedim permute pixel_shuffle pixel_unshuffle stack t transpose unsqueeze", move),
+    **_named("expand flip mT movedim permute pixel_shuffle pixel_unshuffle t transpose unsqueeze", move),
     **_named("flatten reshape squeeze unflatten view _unsafe_view", reshape),
     **_named("cat concat", cat),
+    "stack": stack,
     **_named("narrow roll select slice unbind", by_position),
     **_named("chunk split split_with_sizes", pieces),
     "scaled_dot_product_attention": attention,

@@ -23,9 +23,28 @@ def move(walk: Walk, node: fx.Node, a: Arguments) -> Any:
 
 
 def cat(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
-    labels = [walk.labels(source) for source in a["tensors"]]
+    """Side by side along one axis; along every other axis all parts must stay equally long, index by index."""
+    labels = [walk.labels(source) for source in a["tensors"] if source.meta["val"].shape != (0,)]
     dim = a["dim"] % labels[0].ndim
-    return torch.cat(thin(labels, but=dim), dim).expand(node.meta["val"].shape)
+    joined = torch.cat(thin(labels, but=dim), dim)
+    if any(varies(part, axis) for part in labels for axis in range(part.ndim) if axis != dim):
+        joined = _alike_along(walk, joined, dim)
+    return joined.expand(node.meta["val"].shape)
+
+
+def stack(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+    """One over the other along a new axis: the parts must keep the same shape, so that they lose the same entries."""
+    shape = node.meta["val"].shape
+    dim = a["dim"] % len(shape)
+    stacked = torch.stack(torch.broadcast_tensors(*(walk.labels(source) for source in a["tensors"])), dim)
+    return _alike_along(walk, stacked, dim)
+
+
+def _alike_along(walk: Walk, labels: Labels, dim: int) -> Labels:
+    """Ties what lies behind one another along `dim`: an axis on which units of several layers meet keeps its length."""
+    first = labels.narrow(dim, 0, 1)
+    walk.ties.tie(labels, first)
+    return first.expand(labels.shape)
 
 
 def by_position(walk: Walk, node: fx.Node, a: Arguments) -> Any:
@@ -36,7 +55,8 @@ def by_position(walk: Walk, node: fx.Node, a: Arguments) -> Any:
     for dim in [dims] if isinstance(dims, int) else dims:
         if _counts_units(labels, dim) and not takes_all:
             walk.ties.freeze(labels, f"{place(node)} counts its units by position")
-    return move(walk, node, a)
+    moved = move(walk, node, a)
+    return tuple(moved) if isinstance(moved, list) else moved
 
 
 def _counts_units(labels: Labels, dim: int) -> bool:
