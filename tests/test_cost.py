@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
+import splinecut as sc
 from splinecut.networks.cost import bytes_moved, cost, forward_flops, macs, parameters
 from splinecut.networks.models import build
 
@@ -61,3 +65,89 @@ def test_counting_leaves_the_network_as_found() -> None:
 def test_networks_in_double_precision_and_with_dropout_are_counted() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.Linear(3, 2)).double()
     assert macs(model, (4,)) == 4 * 3 + 3 * 2
+
+
+# Fused kernels -----------------------------------------------------------------------------------------------------
+
+T, D, F = 10, 16, 32  # tokens, width, hidden width
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+        super().__init__()
+        self.r, self.o = kind(D, 24, 2, batch_first=True), nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(self.r(x)[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.o = nn.MultiheadAttention(D, 4, batch_first=True), nn.Linear(D, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(self.a(x, x, x)[0])
+
+
+class ScaledProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.o = nn.Linear(D, 3 * D), nn.Linear(D, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.a(x).view(len(x), T, 3, 4, D // 4).permute(2, 0, 3, 1, 4).unbind(0)
+        return self.o(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(D, 4, F, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+BLOCK = T * D * 4 * D + 2 * T * T * D + 2 * T * D * F  # projections, scores and their use, two layers of an MLP
+FUSED: list[tuple[Callable[[], nn.Module], int]] = [
+    (lambda: Recurrent(nn.LSTM), T * 4 * 24 * (D + 24) + T * 4 * 24 * (24 + 24) + 24 * 3),
+    (lambda: Recurrent(nn.GRU), T * 3 * 24 * (D + 24) + T * 3 * 24 * (24 + 24) + 24 * 3),
+    (Attention, T * D * 4 * D + 2 * T * T * D + T * D * 3),
+    (ScaledProduct, T * D * 3 * D + 2 * T * T * D + T * D * 3),
+    (encoder, 2 * BLOCK),
+]
+
+
+@pytest.mark.parametrize(("build_model", "multiply_adds"), FUSED)
+def test_attention_and_recurrent_layers_cost_what_a_hand_count_gives(
+    build_model: Callable[[], nn.Module], multiply_adds: int
+) -> None:
+    model, x = build_model(), torch.randn(3, T, D)
+    assert macs(model, x) == multiply_adds
+    assert sc.groups(model, x).flops() == 2 * multiply_adds
+
+
+def test_a_cut_transformer_costs_what_its_groups_say() -> None:
+    torch.manual_seed(0)
+    model, x = encoder(), torch.randn(3, T, D)
+    ticket = sc.draw(model, x, method="l2", budget=sc.Budget(0.8, "flops"))
+    assert ticket.achieved.flops == cost(sc.cut(model, ticket), x).flops
+    assert 0.75 * 4 * BLOCK < ticket.achieved.flops <= 0.8 * 4 * BLOCK
+
+
+def test_counting_switches_kernels_back_on() -> None:
+    before = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    cost(encoder(), torch.randn(1, T, D))
+    assert (torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled) == before
+
+
+def test_token_ids_stay_whole_numbers_and_several_arguments_can_be_given() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.o = nn.Embedding(50, D), nn.Linear(D, 2)
+
+        def forward(self, ids: Tensor, scale: Tensor | None = None) -> Tensor:
+            x = self.table(ids)
+            return self.o(x if scale is None else x * scale[:, None, None])
+
+    ids = torch.randint(0, 50, (4, T))
+    assert macs(Tokens(), ids) == T * D * 2
+    assert macs(Tokens(), (ids, torch.rand(4))) == T * D * 2

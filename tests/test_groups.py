@@ -355,3 +355,91 @@ def test_costs_without_a_branch_leave_out_its_parameters() -> None:
     gone = sum(int(np.prod(found.parameter_shapes[key])) for key in found.branches[0].keys)
     assert found.parameters(keep) == found.parameters() - gone
     assert found.flops(keep) < found.flops()
+
+
+# Strangers' programs -----------------------------------------------------------------------------------------------
+
+
+class Unbound(nn.Module):
+    """Queries, keys and values from one layer, taken apart by unbind, as timm writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.o = nn.Linear(4, 24), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 8)).unbind(-2)
+        return self.o(q * 0.5 + k * v)
+
+
+def test_pieces_of_unbind_leave_together() -> None:
+    found = sc.groups(Unbound(), torch.randn(2, 4))
+    assert [(group.name, group.size) for group in found] == [("qkv", 8)]
+
+
+class Caching(nn.Module):
+    """Keeps what it computed from the first input it saw, as detectors keep their anchors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.o = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 2, 1)
+        self.shape, self.grid = None, torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.o(self.a(x).relu())
+        if self.shape != x.shape:
+            self.shape, self.grid = x.shape, torch.arange(x.shape[-1], dtype=x.dtype)
+        return y + self.grid
+
+
+def test_a_network_that_keeps_caches_is_left_as_found() -> None:
+    model, x = Caching(), torch.randn(3, 3, 4, 4)
+    assert [group.name for group in sc.groups(model, x)] == ["a"]
+    assert model.shape is None
+    assert model(x).shape == (3, 2, 4, 4)
+
+
+class GraphNet(nn.Module):
+    """Messages along edges: the nodes and the edges of a graph have different numbers of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.o = nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        h = self.a(nodes).relu()
+        gathered = torch.zeros_like(nodes[:, :1]).index_add(0, edges[1], nodes[edges[0], :1])
+        return self.o(self.b(h).relu() * gathered)
+
+
+def test_the_nodes_and_edges_of_a_graph_are_not_cut_to_two_rows() -> None:
+    nodes, edges = torch.randn(20, 5), torch.randint(0, 20, (2, 40))
+    found = sc.groups(GraphNet(), (nodes, edges))
+    assert [group.name for group in found] == ["a", "b"]
+    assert found.flops() == 2 * 20 * (5 * 8 + 8 * 8 + 8 * 2)
+
+
+def test_a_forgotten_batch_axis_is_named_with_the_shape_that_was_given() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
+    with pytest.raises(sc.InputError, match=r"shape \(3, 8, 8\).*batch axis"):
+        sc.groups(model, torch.randn(3, 8, 8))
+
+
+def test_a_network_of_which_nothing_can_leave_is_refused_with_the_reasons() -> None:
+    with pytest.raises(sc.InputError, match=r"no channels .* can be removed: 0 \(it is the network's output\)"):
+        sc.draw(nn.Sequential(nn.Linear(4, 2)), torch.randn(2, 4), method="l2", keep=0.5)
+    with pytest.raises(sc.InputError, match="no residual branch"):
+        sc.draw(*make("mlp"), method="l2", budget=sc.Budget(0.5, "blocks"))
+
+
+def test_parts_that_are_joined_along_another_axis_leave_together() -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.o = nn.Conv2d(3, 6, 1), nn.Conv2d(3, 6, 1), nn.Linear(6 * 8 * 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.o(torch.cat([self.a(x), self.b(x)], 2).flatten(1))
+
+    found = sc.groups(Joined(), torch.randn(2, 3, 4, 4))
+    assert [(group.name, group.size, len(group.producers)) for group in found] == [("a", 6, 2)]

@@ -37,9 +37,7 @@ class Maker:
 class Walk:
     """One pass over an exported program; afterwards `ties` knows which positions of which parameters go together."""
 
-    def __init__(
-        self, program: torch.export.ExportedProgram, model: nn.Module, residual: str, batch: int = 1
-    ) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, model: nn.Module, residual: str, batch: int = 1) -> None:
         self.program, self.model, self.residual = program, model, residual
         self.batch = batch  # how many inputs the program was exported with
         self.stream_stays = f"it belongs to a residual stream, which residual={residual!r} leaves whole"
