@@ -8,9 +8,9 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from splinecut.errors import InputError, unknown
 from splinecut.training.plan import Frozen, Plan
@@ -78,7 +78,7 @@ class Method(Frozen):
 
 
 class Budget(Frozen):
-    """How much stays."""
+    """How much stays. Left out, `scope` is the method's own where its table gives one."""
 
     keep: Annotated[float, Field(gt=0, le=1)] = 0.5
     of: Literal["channels", "weights", "flops", "blocks"] = "channels"
@@ -127,6 +127,15 @@ class Experiment(Frozen):
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
     retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
     film: Film | None = None
+
+    @model_validator(mode="after")
+    def _scope_of_the_method(self) -> Self:
+        """Writes the method's scope into a budget that gives none: spec, digest and record say what is selected."""
+        scope = self.method.options.get("scope") if self.method else None
+        if scope in get_args(Budget.model_fields["scope"].annotation) and "scope" not in self.budget.model_fields_set:
+            # The model is frozen for its users; here it is still being made.
+            self.__dict__["budget"] = self.budget.model_copy(update={"scope": scope})
+        return self
 
     @property
     def digest(self) -> str:

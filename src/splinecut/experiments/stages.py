@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,13 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
     """The method and the budget an experiment asks for; refuses names, options and currencies there are not."""
     assert experiment.method is not None
     asked = experiment.budget
-    budget = Budget(**asked.model_dump())
+    own = experiment.method.options.get("scope", asked.scope)
+    if "scope" in asked.model_fields_set and own != asked.scope:
+        raise InputError(
+            f"one scope decides the selection, got method.scope = {own!r} and budget.scope = {asked.scope!r}; "
+            "leave one of them out"
+        )
+    budget = Budget(**{**asked.model_dump(), "scope": own})
     method = named(experiment.method.name, budget, experiment.method.options)
     if method.units == "weights":
         if "of" in asked.model_fields_set and asked.of != "weights":
@@ -110,7 +116,7 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
                 f"{experiment.method.name} removes single weights, so its budget is one of weights, "
                 f"got budget.of = {asked.of!r}; leave it out"
             )
-        budget = Budget(asked.keep, "weights", asked.scope, asked.floor)
+        budget = replace(budget, of="weights")
     return method, budget
 
 
