@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from splinecut.training.data import DataSet
 from splinecut.training.devices import Processes
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD
+from splinecut.training.loop import Diverged
 from splinecut.training.progress import Watch
 
 MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
@@ -180,14 +182,25 @@ def _one_layer(codes: Codes, i: int) -> Codes:
     return Codes((codes.layers[i],), (codes.n_units[i],), (codes.units[i],), (codes.packed[i],))
 
 
-def measure(bench: Bench, model: nn.Module, best: KeepBest | None = None) -> dict[str, dict[str, Any]]:
-    """Test metrics of the last weights and of the ones best by validation; the model is left with the last."""
+def measure(
+    bench: Bench, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
+) -> dict[str, dict[str, Any]]:
+    """Test metrics of the last weights and of the ones best by validation; the model is left with the last.
+
+    Refuses a loss that is not finite: the last step of a training is seen by no later loss.
+    """
     flops = bench.flops(model)
 
     def look() -> dict[str, Any]:
         dataset = bench.dataset
         bench.ledger.charge("test", flops, len(dataset.test), FORWARD)
-        return asdict(evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes))
+        metrics = evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes)
+        if not math.isfinite(metrics.loss):
+            raise Diverged(
+                f"the test loss {when} is {metrics.loss}; lower the learning rate (training.optimizer.lr is "
+                f"{bench.plan.optimizer.lr:g}) or check the network and the inputs"
+            )
+        return asdict(metrics)
 
     test = {"last": look()}
     if best is not None and best.weights:
