@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from splinecut.errors import InputError
 from splinecut.experiments import spec
 from splinecut.experiments.spec import Experiment
+from splinecut.experiments.stages import chosen_method
 
 SMALLEST: dict[str, Any] = {"model": "mlp", "data": "x-shape"}
 
@@ -150,6 +151,13 @@ def test_nothing_inside_an_option_has_no_toml_and_is_refused_by_name(value: Any)
     experiment = Experiment.from_dict({**SMALLEST, "model": {"name": "mlp", "hidden": value}})
     with pytest.raises(InputError, match=r"model\.hidden.* is None"):
         experiment.to_toml()
+
+
+def test_the_recipe_of_a_run_that_removes_single_weights_runs_again() -> None:
+    """Its budget counts weights; the default, channels, is not written down as if it had been asked for."""
+    experiment = spec.load("digits-weights")
+    again = Experiment.from_dict(tomllib.loads(experiment.to_toml()))
+    assert again == experiment and chosen_method(again) == chosen_method(experiment)
 
 
 def test_every_recipe_that_ships_can_be_read() -> None:

@@ -159,6 +159,8 @@ class Experiment(Frozen):
         import tomli_w
 
         tables = self.model_dump(mode="json", exclude_none=True)
+        if self.budget.of == "channels":  # the default, which methods that remove single weights refuse as a request
+            del tables["budget"]["of"]
         _without_none(tables, "")
         text = tomli_w.dumps(tables)
         # Lists of numbers go on one line; strings hold no line breaks here, so this never reaches into one.
