@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import pytest
@@ -53,14 +55,61 @@ def test_a_damaged_newest_falls_back_to_the_one_before_and_says_so(tmp_path: Pat
         assert len(said) == 1 and "going back to the one before it" in said[0]
 
 
+def test_no_flipped_bit_anywhere_loads_as_another_state(tmp_path: Path) -> None:
+    """600 random flips over both files, in proportion to their length, and every bit of the JSON's first 300 bytes."""
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, state(step))
+    files = [tmp_path / f"{2:012d}{suffix}" for suffix in (".json", ".safetensors")]
+    contents = [file.read_bytes() for file in files]
+    sizes = [8 * len(content) for content in contents]
+    drawn = random.Random(0).sample(range(sum(sizes)), 600)
+    for bit in sorted({*drawn, *range(8 * 300)}):
+        number, place = (0, bit) if bit < sizes[0] else (1, bit - sizes[0])
+        flipped = bytearray(contents[number])
+        flipped[place // 8] ^= 1 << place % 8
+        files[number].write_bytes(flipped)
+        said: list[str] = []
+        loaded = checkpoint.load_newest(tmp_path, said.append)
+        assert loaded is not None and loaded["step"] == 1 and loaded["rows"] == [{"loss": 0.1}, None], (number, place)
+        assert torch.equal(loaded["weights"]["w"], state(1)["weights"]["w"])
+        assert len(said) == 1 and "000000000002" in said[0]
+        for file, content in zip(files, contents, strict=True):
+            file.write_bytes(content)
+    whole = checkpoint.load_newest(tmp_path)
+    assert whole is not None and whole["step"] == 2
+
+
+def as_in_0_1_0(folder: Path, step: int) -> Path:
+    """Takes the digest of the JSON out again; returns the file."""
+    file = folder / f"{step:012d}.json"
+    header = json.loads(file.read_text())
+    file.write_text(json.dumps({key: header[key] for key in ("schema", "sha256", "state")}, indent=2) + "\n")
+    return file
+
+
+def test_a_checkpoint_from_before_the_digest_of_the_json_still_loads(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+    as_in_0_1_0(tmp_path, 1)
+    loaded = checkpoint.load_newest(tmp_path)
+    assert loaded is not None and loaded["step"] == 1 and loaded["weights"]["w"].shape == (3, 2)
+
+
+def test_an_old_checkpoint_that_names_no_tensor_is_damaged_and_not_a_traceback(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+    file = as_in_0_1_0(tmp_path, 1)
+    file.write_text(file.read_text().replace('"weights/w"', '"weights/v"'))
+    with pytest.warns(checkpoint.CheckpointWarning, match="000000000001"):
+        assert checkpoint.load_newest(tmp_path) is None
+
+
 def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.load_newest(tmp_path / "none") is None
 
 
-def test_another_schema_is_refused_rather_than_misread(tmp_path: Path) -> None:
+def test_another_schema_is_refused_rather_than_misread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SCHEMA", 99)
     checkpoint.save(tmp_path, 1, state(1))
-    file = tmp_path / f"{1:012d}.json"
-    file.write_text(file.read_text().replace('"schema": 1', '"schema": 99'))
+    monkeypatch.undo()
     with pytest.raises(SplinecutError, match="schema 99, expected 1"):
         checkpoint.load_newest(tmp_path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from splinecut.errors import InputError
 from splinecut.experiments import spec
 from splinecut.experiments.spec import Experiment
+from splinecut.experiments.stages import chosen_method
 
 SMALLEST: dict[str, Any] = {"model": "mlp", "data": "x-shape"}
 
@@ -116,6 +118,46 @@ def test_an_experiment_written_as_toml_reads_back_equal(
     path.write_text(experiment.to_toml(), encoding="utf-8")
     assert spec.load(path) == experiment
     assert spec.load(path).digest == experiment.digest
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.booleans() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+OPTIONS = st.dictionaries(st.text().filter(lambda key: key not in ("name", "width", "activation")), VALUES, max_size=4)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(options=OPTIONS)
+def test_options_of_any_shape_are_read_back_as_they_were_written(options: dict[str, Any]) -> None:
+    experiment = Experiment.from_dict({**SMALLEST, "model": {"name": "mlp", **options}})
+    again = Experiment.from_dict(tomllib.loads(experiment.to_toml()))
+    assert again == experiment and again.model.options == options and again.digest == experiment.digest
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"a key": 1, "a.b": 2, '"': 3, "": 4}, {"layers": [{"width": 3}, {"width": 4, "inner": [{"x": []}]}]}, {"x": {}}],
+)
+def test_quoted_keys_and_lists_of_tables_are_valid_toml(options: dict[str, Any]) -> None:
+    experiment = Experiment.from_dict({**SMALLEST, "model": {"name": "mlp", **options}})
+    assert tomllib.loads(experiment.to_toml())["model"].items() >= options.items()
+
+
+@pytest.mark.parametrize("value", [[3, None], [{"x": None}], {"y": [[None]]}, {"z": None}])
+def test_nothing_inside_an_option_has_no_toml_and_is_refused_by_name(value: Any) -> None:
+    experiment = Experiment.from_dict({**SMALLEST, "model": {"name": "mlp", "hidden": value}})
+    with pytest.raises(InputError, match=r"model\.hidden.* is None"):
+        experiment.to_toml()
+
+
+def test_the_recipe_of_a_run_that_removes_single_weights_runs_again() -> None:
+    """Its budget counts weights; the default, channels, is not written down as if it had been asked for."""
+    experiment = spec.load("digits-weights")
+    again = Experiment.from_dict(tomllib.loads(experiment.to_toml()))
+    assert again == experiment and chosen_method(again) == chosen_method(experiment)
 
 
 def test_every_recipe_that_ships_can_be_read() -> None:

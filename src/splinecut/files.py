@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from splinecut.errors import SplinecutError
+from splinecut.errors import InputError, SplinecutError
 
 
 class WriteError(SplinecutError, OSError):
@@ -52,8 +53,29 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def write_json(path: str | Path, value: Any) -> Path:
-    """Writes `value` as readable JSON, atomically; NaN is refused because JSON has none."""
-    return write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Writes `value` as readable JSON, atomically; refuses what `json_text` refuses."""
+    return write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """`value` as readable JSON; numbers that are not finite are refused by their key, because JSON has none."""
+    try:
+        return json.dumps(value, indent=2, allow_nan=False) + "\n"
+    except ValueError:
+        for key, number in _numbers(value):
+            if not math.isfinite(number):
+                name = key or "value"
+                raise InputError(f"{name} is {number}; only finite numbers are stored; nothing was written") from None
+        raise
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Every number with a point inside nested dicts and lists, with its dotted key."""
+    if isinstance(value, float):
+        yield key, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for name, each in inner:
+        yield from _numbers(each, f"{key}.{name}" if key else str(name))
 
 
 def _to_disk(path: Path) -> None:

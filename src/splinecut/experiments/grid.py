@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,17 @@ def from_dict(tables: dict[str, Any]) -> Sweep:
         axes = Axes.model_validate(base.pop("sweep"))
     except ValidationError as error:
         raise spec.explained(error, Axes, ["sweep"]) from None
-    return Sweep(base.pop("name", "sweep"), base.pop("description", ""), base, axes)
+    return Sweep(_folder_name(base.pop("name", "sweep")), base.pop("description", ""), base, axes)
+
+
+def _folder_name(name: Any) -> str:
+    """The name of a sweep, which is also that of its folder; refuses what would lead elsewhere."""
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .,()\[\]+=-]*", name) or ".." in name:
+        raise InputError(
+            f"the name of a sweep is also that of its folder, got {name!r}; begin with a letter or digit and use "
+            "letters, digits, spaces and .,()[]+=-_ only, without '..'"
+        )
+    return name
 
 
 def expand(sweep: Sweep) -> list[Experiment]:

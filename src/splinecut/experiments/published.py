@@ -34,7 +34,7 @@ def _is_about(result: dict[str, Any], spec: dict[str, Any]) -> bool:
     }
     theirs = {"optimizer": "sgd", "activation": "relu", "start": "kaiming", **result}
     if method:
-        ours["scope"] = method.get("scope", spec["budget"]["scope"])
+        ours["scope"] = spec["budget"]["scope"]  # what selected; 0.1.0 ignored a scope among the method's options
         ours["is_factor_analysis"] = method.get("reduce") == "fa"
         ours["retrained_from"] = _retrained_from(spec.get("retrain", {}))
         is_factor_analysis = result.get("reduce") == "fa"

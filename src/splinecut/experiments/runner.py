@@ -100,7 +100,7 @@ def _run(experiment: Experiment, bench: Bench) -> Record:
         method, budget = chosen_method(experiment)
 
         def after_cut(model: nn.Module) -> None:
-            test["after cut"] = measure(bench, model)["last"]
+            test["after cut"] = measure(bench, model, when="after the cut")["last"]
 
         recovery = recovery_of(experiment, method)
         outcome = prune(bench, experiment.method.name, method, budget, bird, recovery, after_cut)

@@ -8,9 +8,9 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from splinecut.errors import InputError, unknown
 from splinecut.training.plan import Frozen, Plan
@@ -78,7 +78,7 @@ class Method(Frozen):
 
 
 class Budget(Frozen):
-    """How much stays."""
+    """How much stays. Left out, `scope` is the method's own where its table gives one."""
 
     keep: Annotated[float, Field(gt=0, le=1)] = 0.5
     of: Literal["channels", "weights", "flops", "blocks"] = "channels"
@@ -128,6 +128,15 @@ class Experiment(Frozen):
     retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
     film: Film | None = None
 
+    @model_validator(mode="after")
+    def _scope_of_the_method(self) -> Self:
+        """Writes the method's scope into a budget that gives none: spec, digest and record say what is selected."""
+        scope = self.method.options.get("scope") if self.method else None
+        if scope in get_args(Budget.model_fields["scope"].annotation) and "scope" not in self.budget.model_fields_set:
+            # The model is frozen for its users; here it is still being made.
+            self.__dict__["budget"] = self.budget.model_copy(update={"scope": scope})
+        return self
+
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that name what was asked for.
@@ -147,7 +156,15 @@ class Experiment(Frozen):
 
     def to_toml(self) -> str:
         """The whole resolved experiment as a recipe that gives the same one again."""
-        return _toml(self.model_dump(mode="json", exclude_none=True))
+        import tomli_w
+
+        tables = self.model_dump(mode="json", exclude_none=True)
+        if self.budget.of == "channels":  # the default, which methods that remove single weights refuse as a request
+            del tables["budget"]["of"]
+        _without_none(tables, "")
+        text = tomli_w.dumps(tables)
+        # Lists of numbers go on one line; strings hold no line breaks here, so this never reaches into one.
+        return re.sub(r" = \[\n((?:    [-+.\w]+,\n)+)\]", lambda m: f" = [{' '.join(m[1].split())[:-1]}]", text)
 
     @classmethod
     def from_dict(cls, recipe: dict[str, Any]) -> Experiment:
@@ -263,18 +280,10 @@ def _keys(root: type[BaseModel], table: list[str]) -> list[str]:
     return [".".join([*table, field]) for field in kind.model_fields]
 
 
-def _toml(tables: dict[str, Any], path: str = "") -> str:
-    """TOML text of nested dicts: values first, then tables."""
-    lines = [f"{key} = {_toml_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            name = f"{path}.{key}" if path else key
-            lines += ["", f"[{name}]", _toml(value, name).rstrip("\n")]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml_value(v) for v in value)}]"
-    # JSON's strings, numbers and booleans are TOML's too, but for one control character that JSON leaves as it is.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _without_none(value: Any, key: str) -> None:
+    """Refuses None inside an option, for which TOML has no word."""
+    if value is None:
+        raise InputError(f"{key} is None, which a recipe cannot say; leave it out, or give a value")
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        _without_none(each, f"{key}.{name}" if key else str(name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from splinecut.training.data import DataSet
 from splinecut.training.devices import Processes
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD
+from splinecut.training.loop import Diverged
 from splinecut.training.progress import Watch
 
 MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
@@ -102,7 +104,13 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
     """The method and the budget an experiment asks for; refuses names, options and currencies there are not."""
     assert experiment.method is not None
     asked = experiment.budget
-    budget = Budget(**asked.model_dump())
+    own = experiment.method.options.get("scope", asked.scope)
+    if "scope" in asked.model_fields_set and own != asked.scope:
+        raise InputError(
+            f"one scope decides the selection, got method.scope = {own!r} and budget.scope = {asked.scope!r}; "
+            "leave one of them out"
+        )
+    budget = Budget(**{**asked.model_dump(), "scope": own})
     method = named(experiment.method.name, budget, experiment.method.options)
     if method.units == "weights":
         if "of" in asked.model_fields_set and asked.of != "weights":
@@ -110,7 +118,7 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
                 f"{experiment.method.name} removes single weights, so its budget is one of weights, "
                 f"got budget.of = {asked.of!r}; leave it out"
             )
-        budget = Budget(asked.keep, "weights", asked.scope, asked.floor)
+        budget = replace(budget, of="weights")
     return method, budget
 
 
@@ -174,14 +182,25 @@ def _one_layer(codes: Codes, i: int) -> Codes:
     return Codes((codes.layers[i],), (codes.n_units[i],), (codes.units[i],), (codes.packed[i],))
 
 
-def measure(bench: Bench, model: nn.Module, best: KeepBest | None = None) -> dict[str, dict[str, Any]]:
-    """Test metrics of the last weights and of the ones best by validation; the model is left with the last."""
+def measure(
+    bench: Bench, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
+) -> dict[str, dict[str, Any]]:
+    """Test metrics of the last weights and of the ones best by validation; the model is left with the last.
+
+    Refuses a loss that is not finite: the last step of a training is seen by no later loss.
+    """
     flops = bench.flops(model)
 
     def look() -> dict[str, Any]:
         dataset = bench.dataset
         bench.ledger.charge("test", flops, len(dataset.test), FORWARD)
-        return asdict(evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes))
+        metrics = evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes)
+        if not math.isfinite(metrics.loss):
+            raise Diverged(
+                f"the test loss {when} is {metrics.loss}; lower the learning rate (training.optimizer.lr is "
+                f"{bench.plan.optimizer.lr:g}) or check the network and the inputs"
+            )
+        return asdict(metrics)
 
     test = {"last": look()}
     if best is not None and best.weights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from jaxtyping import Float, Int64
@@ -37,6 +37,7 @@ def draw(
     example:  a batch of inputs; its shape is what the network is read with, and criteria that look at activations
               look at these, so give a few hundred training images.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
+    budget:   its scope must be the method's own where both are given; the default "global" gives way to the method's.
     residual: "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
     labels:   the classes of the example inputs, for methods that look at the loss.
     options:  of the method, e.g. form="paper", scope="layer" for "spline".
@@ -48,7 +49,7 @@ def draw(
     chosen = named(method, budget, options)
     if type(chosen).search is not Method.search:
         raise InputError(f"{method} draws only after a search or training of its own; run it from a recipe: sc.run")
-    budget = budget or Budget(keep or 0.0, chosen.units, getattr(chosen, "scope", "global"))
+    budget = _within_scope(chosen, budget or Budget(keep or 0.0, chosen.units))
     bare = unwrapped(model)
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     if chosen.units != "weights":
@@ -78,6 +79,20 @@ def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Met
             raise unknown(f"option of {method}", name, known)
     scope = {"scope": budget.scope} if budget is not None and "scope" in known else {}
     return METHODS[method](**{**scope, **options})
+
+
+def _within_scope(method: Method, budget: Budget) -> Budget:
+    """The budget with the method's own scope, where it has one; refuses two scopes that differ.
+
+    A Budget cannot tell whether its "global" was written down or is the default, so that one gives way.
+    """
+    own = getattr(method, "scope", budget.scope)
+    if own != budget.scope != "global":
+        raise InputError(
+            f"one scope decides the selection, got scope={own!r} of the method and {budget.scope!r} of the budget; "
+            "leave one of them out"
+        )
+    return replace(budget, scope=own)
 
 
 def drawn(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:

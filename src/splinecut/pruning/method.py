@@ -11,7 +11,7 @@ steps only where it differs from the rest. It keeps no state: what a step finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -79,6 +79,13 @@ class Method:
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "none"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "tied"  # how residual streams are read (`sc.groups`)
 
+    def __init_subclass__(cls) -> None:
+        """Gives a class that changes the first training, and does not say how, a training that is all its own."""
+        super().__init_subclass__()
+        depth = {name: _depth(cls, name) for name in ("prepare", "hooks", "first_training")}
+        if min(depth["prepare"], depth["hooks"]) < depth["first_training"]:
+            cls.first_training = _all_its_own  # type: ignore[method-assign]
+
     @property
     def recovery(self) -> Recovery:
         """What follows the last cut, unless the experiment says otherwise."""
@@ -112,7 +119,11 @@ class Method:
         return ()
 
     def first_training(self, budget: Budget) -> dict[str, Any]:
-        """All that `prepare` and `hooks` make of the first training: methods that say the same can share it."""
+        """All that `prepare` and `hooks` make of the first training: methods that say the same can share it.
+
+        Nothing, where neither is overridden. A class that overrides one of them and not this shares its training only
+        with its own kind: the same class, options and budget. Override it to share more, as `Slimming` does.
+        """
         return {}
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
@@ -136,3 +147,14 @@ class Method:
         from splinecut.pruning.zeros import HoldZeros
 
         return HoldZeros(keep)
+
+
+def _depth(kind: type, name: str) -> int:
+    """How far up among its bases a class finds the attribute `name`."""
+    return next(i for i, base in enumerate(kind.__mro__) if name in vars(base))
+
+
+def _all_its_own(self: Method, budget: Budget) -> dict[str, Any]:
+    """What decides a first training of which only the class is known."""
+    name = f"{type(self).__module__}:{type(self).__qualname__}"
+    return {"method": name, "options": asdict(self), "budget": asdict(budget)}

@@ -1,7 +1,8 @@
 """Checkpoints that survive a kill: safetensors for the numbers, JSON for the rest, both written by rename.
 
-A checkpoint is two files, `<step>.safetensors` and `<step>.json`. The JSON is written last and holds the SHA-256
-of the tensors: without it, or when the hash differs, the checkpoint does not count and the one before it does.
+A checkpoint is two files, `<step>.safetensors` and `<step>.json`. The JSON is written last and holds the SHA-256 of the
+tensors and, with 64 zeros in the place of that number, its own: without it, or when a hash differs, the checkpoint does
+not count and the one before it does. Checkpoints of 0.1.0 have no hash of the JSON; they are read as they are.
 Nothing here can run code from a file.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splinecut.errors import SplinecutError
-from splinecut.files import write_atomically, write_json
+from splinecut.files import json_text, write_atomically, write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 KEPT = 2  # the newest may be hit by a failing disk; the one before it is the way back
 _TENSOR = "__tensor__"
+_KEYS = {"schema", "sha256", "state"}
+_BLANK = "0" * 64  # stands for the hash of the JSON while it is taken
 
 
 class CheckpointDamaged(SplinecutError):
@@ -47,7 +50,9 @@ def save(folder: str | Path, position: int, state: dict[str, Any]) -> Path:
     data = to_bytes(tensors)
     write_atomically(stem.with_suffix(".safetensors"), lambda file: file.write_bytes(data))
     digest = hashlib.sha256(data).hexdigest()
-    written = write_json(stem.with_suffix(".json"), {"schema": SCHEMA, "sha256": digest, "state": body})
+    text = json_text({"schema": SCHEMA, "sha256": digest, "sha256_json": _BLANK, "state": body})
+    own = hashlib.sha256(text.encode()).hexdigest()
+    written = write_text(stem.with_suffix(".json"), text.replace(_BLANK, own, 1))
     for old in _positions(folder)[KEPT:]:
         _remove(folder, old)
     return written
@@ -76,20 +81,34 @@ def load(stem: str | Path) -> dict[str, Any]:
 
     stem = Path(stem)
     try:
-        header = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))
+        text = stem.with_suffix(".json").read_text(encoding="utf-8")
+        header = json.loads(text)
         data = stem.with_suffix(".safetensors").read_bytes()
         schema, digest, body = header["schema"], header["sha256"], header["state"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointDamaged(f"checkpoint {stem.name} cannot be read ({type(error).__name__})") from error
-    if hashlib.sha256(data).hexdigest() != digest:
+    if hashlib.sha256(data).hexdigest() != digest or not _is_as_written(text, header):
         raise CheckpointDamaged(f"checkpoint {stem.name} is truncated or altered")
     if schema != SCHEMA:
         raise SplinecutError(
             f"checkpoint {stem.name} has schema {schema}, expected {SCHEMA}; "
             "finish this run with the version of splinecut that began it"
         )
-    state: dict[str, Any] = unpack(body, from_bytes(data))
+    if header.keys() - {"sha256_json"} != _KEYS:  # perhaps the key of the hash itself was hit
+        raise CheckpointDamaged(f"checkpoint {stem.name} is altered: it has the keys {', '.join(header)}")
+    try:
+        state: dict[str, Any] = unpack(body, from_bytes(data))
+    except (KeyError, TypeError) as error:  # only where there is no hash of the JSON
+        raise CheckpointDamaged(f"checkpoint {stem.name} is altered: it has no tensor {error}") from error
     return state
+
+
+def _is_as_written(text: str, header: dict[str, Any]) -> bool:
+    """Whether the JSON has the hash that it holds; one of 0.1.0 holds none."""
+    if "sha256_json" not in header:
+        return True
+    own = str(header["sha256_json"])
+    return hashlib.sha256(text.replace(own, _BLANK, 1).encode()).hexdigest() == own
 
 
 def clear(folder: str | Path) -> None:

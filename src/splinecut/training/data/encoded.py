@@ -17,6 +17,10 @@ from torch import Tensor
 from splinecut.errors import InputError
 
 MODES = {1: "L", 3: "RGB"}  # Pillow's name for that many channels
+GREY = ("1", "L", "I;16", "I;16L", "I;16B", "I;16N", "I")
+
+# Tags of TIFF, and what the second says of ordinary whole numbers; it is also what a file without the tag means.
+BITS_PER_SAMPLE, SAMPLE_FORMAT, UNSIGNED = 258, 339, 1
 
 
 class SizesDiffer(Exception):
@@ -96,10 +100,38 @@ def decode(images: Encoded, row: int, use: Callable[[Image.Image], Any]) -> Any:
         raise InputError(f"cannot read image {images.place(row)}: {reason}; replace or remove it") from error
 
 
+def in_mode(image: Image.Image, channels: int) -> Image.Image:
+    """The image with 8 bits in each of 1 or 3 channels; transparency is left out.
+
+    Pillow reads colours of 16 bits by their upper byte. Grey values of more than 8 bits it hands out as they are and
+    cuts off at 255 when asked to convert them, so those are scaled here.
+    """
+    if image.mode.startswith(("I", "F")):
+        levels = _levels(image)
+        image = Image.fromarray(np.rint(np.asarray(image) * (255 / levels)).astype(np.uint8))
+    return image if image.mode == MODES[channels] else image.convert(MODES[channels])
+
+
+def _levels(image: Image.Image) -> int:
+    """The largest value that a grey image of more than 8 bits can have."""
+    if image.format == "TIFF" and image.mode != "F":
+        (bits, *_), (kind, *_) = (_tag(image, tag) for tag in (BITS_PER_SAMPLE, SAMPLE_FORMAT))
+        if bits <= 16 and kind == UNSIGNED:
+            return 2**bits - 1
+    elif image.mode != "F":
+        return 65535  # PNG has 16 bits, and Pillow stretches those of other formats to as many
+    raise ValueError(f"values of mode {image.mode} have no known range; save it with 8 or 16 bits")
+
+
+def _tag(image: Image.Image, tag: int) -> tuple[int, ...]:
+    value = image.tag_v2.get(tag, (1,))  # type: ignore[attr-defined]
+    return value if isinstance(value, tuple) else (value,)
+
+
 def looks(images: Encoded, sample: int = 100) -> set[tuple[bool, tuple[int, int]]]:
     """Of some images spread over the split: whether they are grey, and their (width, height)."""
     rows = np.unique(np.linspace(0, len(images) - 1, sample).astype(int))
-    return {decode(images, int(row), lambda image: (image.mode in ("1", "L"), image.size)) for row in rows}
+    return {decode(images, int(row), lambda image: (image.mode in GREY, image.size)) for row in rows}
 
 
 def to_tensor(images: Encoded, channels: int) -> Tensor:
@@ -113,8 +145,7 @@ def to_tensor(images: Encoded, channels: int) -> Tensor:
     def values(image: Image.Image) -> np.ndarray:
         if image.size != (width, height):
             raise SizesDiffer
-        converted = image if image.mode == MODES[channels] else image.convert(MODES[channels])
-        return np.asarray(converted).reshape(height, width, channels)
+        return np.asarray(in_mode(image, channels)).reshape(height, width, channels)
 
     for row in range(len(images)):
         pixels[row] = decode(images, row, values)

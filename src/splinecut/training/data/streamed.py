@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from splinecut.errors import InputError
-from splinecut.training.data.encoded import MODES, Encoded, decode
+from splinecut.training.data.encoded import Encoded, decode, in_mode
 from splinecut.training.data.order import Order
 from splinecut.training.data.pixels import Pixels
 
@@ -130,7 +130,7 @@ def random_crop(
     def crop(image: Image.Image) -> Tensor:
         left, top, width, height = _random_box(*image.size, generator)
         box = (left, top, left + width, top + height)
-        part = image.convert(MODES[channels]).resize((side, side), Image.Resampling.BILINEAR, box=box)
+        part = in_mode(image, channels).resize((side, side), Image.Resampling.BILINEAR, box=box)
         pixels = _pixels(part)
         return pixels.flip(-1) if generator.random() < 0.5 else pixels
 
@@ -143,7 +143,7 @@ def centre_crop(images: Encoded, row: int, channels: int, side: int) -> UInt8[Te
     def crop(image: Image.Image) -> Tensor:
         scale = round(side * RESIZE) / min(image.size)
         width, height = (max(side, int(length * scale + 1e-9)) for length in image.size)
-        whole = image.convert(MODES[channels]).resize((width, height), Image.Resampling.BILINEAR)
+        whole = in_mode(image, channels).resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - side) / 2), round((height - side) / 2)
         return _pixels(whole.crop((left, top, left + side, top + side)))
 
