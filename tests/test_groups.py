@@ -368,7 +368,7 @@ class Unbound(nn.Module):
         self.qkv, self.o = nn.Linear(4, 24), nn.Linear(8, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, 8)).unbind(-2)
+        q, k, v = self.qkv(x).unflatten(-1, (3, -1)).unbind(-2)
         return self.o(q * 0.5 + k * v)
 
 
