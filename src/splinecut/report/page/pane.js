@@ -5,23 +5,36 @@
 const FRAME = 12; // milliseconds of painting that fit into a frame at 60 a second, with room for the browser's own work
 const REST = 90; // milliseconds without a move that count as rest
 const STALE = 250; // milliseconds a picture may be slid before it is painted anew even while it moves
+const DEEPEST = 1e9; // zoom beyond the fit, at most: vertices are known to 1e-16 of the window, a ten-thousandth of a pixel then
+const MOST_STRETCH = 8; // a picture stretched further than this shows nothing of what it should
 const MOST_PIXELS = 2; // device pixels a page pixel, at most; more would not be seen and cost time
 
 /** Where a pane looks: the middle (u, v), and page pixels for one unit. Several panes may share one. */
 class View {
   constructor() {
     this.listeners = [];
+    this.deepest = []; // functions, one a pane: the largest scale that still shows something there, 0 if it shows nothing
     this.bounds = [0, 0, 1, 1];
+    this.least = 1; // the scale that shows everything
     this.isWhole = true; // follow the size of the pane until somebody moves
     [this.u, this.v, this.scale] = [0.5, 0.5, 1];
   }
 
   fit(bounds, width, height) {
+    this.measure(bounds, width, height);
+    this.showAll();
+  }
+
+  /** Takes note of what there is to see, and of the size of the pane it is seen in. */
+  measure(bounds, width, height) {
     this.bounds = bounds;
+    this.least = 0.96 * Math.min(width / (bounds[2] - bounds[0]), height / (bounds[3] - bounds[1]));
+  }
+
+  showAll() {
+    const { bounds } = this;
     this.isWhole = true;
-    this.u = (bounds[0] + bounds[2]) / 2;
-    this.v = (bounds[1] + bounds[3]) / 2;
-    this.scale = 0.96 * Math.min(width / (bounds[2] - bounds[0]), height / (bounds[3] - bounds[1]));
+    [this.u, this.v, this.scale] = [(bounds[0] + bounds[2]) / 2, (bounds[1] + bounds[3]) / 2, this.least];
     this.tell();
   }
 
@@ -32,10 +45,11 @@ class View {
     this.tell();
   }
 
-  /** Zooms by `factor` and keeps the point (u, v) where it is. */
+  /** Zooms by `factor` and keeps the point (u, v) where it is: out to all there is, in until there is nothing more to see. */
   zoom(factor, u = this.u, v = this.v) {
-    const widest = 100 / (this.bounds[2] - this.bounds[0]);
-    const scale = Math.min(Math.max(this.scale * factor, widest), 1e12 * widest);
+    if (this.scale * factor <= this.least) return this.showAll();
+    const most = Math.min(DEEPEST * this.least, Math.max(...this.deepest.map((of) => of())));
+    const scale = factor > 1 ? Math.max(this.scale, Math.min(this.scale * factor, most)) : this.scale * factor;
     const share = 1 - this.scale / scale;
     this.isWhole = false;
     this.scale = scale;
@@ -65,6 +79,7 @@ class Pane {
     this.pointers = new Map();
     this.listen();
     view.listeners.push(() => this.draw(true));
+    view.deepest.push(() => this.deepest());
     new ResizeObserver(() => this.resize()).observe(this.holder);
   }
 
@@ -141,6 +156,14 @@ class Pane {
     this.told.chosen(edge < 0 ? null : this.mesh.owner(edge));
   }
 
+  /** The scale at which the smallest region now in sight fills the pane; 0 for a pane that is not shown. */
+  deepest() {
+    const { clientWidth: width, clientHeight: height } = this.holder, { u, v, scale } = this.view;
+    if (!this.mesh || !this.element.isConnected) return 0;
+    const smallest = this.mesh.smallest(u - width / 2 / scale, v - height / 2 / scale, u + width / 2 / scale, v + height / 2 / scale);
+    return Math.max(width, height) / smallest;
+  }
+
   showAll() {
     if (this.mesh) this.view.fit(this.mesh.bounds, this.holder.clientWidth, this.holder.clientHeight);
   }
@@ -153,6 +176,7 @@ class Pane {
     for (const canvas of [this.under, this.over, this.still]) Object.assign(canvas, { width, height });
     this.raster = new Raster(width, height);
     if (this.view.isWhole) this.showAll();
+    else if (this.mesh) this.view.measure(this.mesh.bounds, this.holder.clientWidth, this.holder.clientHeight);
     this.draw();
   }
 
@@ -171,7 +195,9 @@ class Pane {
     if (this.isWaiting) return;
     this.isWaiting = true;
     requestAnimationFrame(() => {
-      const canSlide = this.isMoving && this.exact.cost > FRAME && performance.now() - this.exact.at < STALE;
+      const stretch = this.view.scale / this.exact.scale;
+      const canSlide = this.isMoving && this.exact.cost > FRAME && performance.now() - this.exact.at < STALE
+        && stretch < MOST_STRETCH && stretch > 1 / MOST_STRETCH;
       this.isWaiting = false;
       this.isMoving = undefined;
       if (!this.mesh || !this.raster || !this.element.isConnected) return;
@@ -221,14 +247,14 @@ class Pane {
   paintRegions({ scale, left, top }) {
     const { mesh, raster, xs, ys } = this, { box, offsets, ring } = mesh;
     const [u0, u1] = [-left / scale, (raster.width - left) / scale], [v0, v1] = [(top - raster.height) / scale, top / scale];
-    const { colours, classes } = this.palette(), isByClass = this.look.tint === "class";
+    const { colours, kinds } = this.palette(), isByClass = this.look.tint === "class";
     let seen = 0;
     for (let r = 0; r < mesh.n; r++) {
       if (box[4 * r] > u1 || box[4 * r + 2] < u0 || box[4 * r + 1] > v1 || box[4 * r + 3] < v0) continue;
       seen++;
       if (!raster.span(xs, ys, ring, offsets[r], offsets[r + 1])) continue;
       if (isByClass && mesh.isSplit[r]) {
-        raster.fillEach((x, y) => classes[mesh.classAt(r, (x - left) / scale, (top - y) / scale) % classes.length]);
+        raster.fillKinds((x, y) => mesh.classAt(r, (x - left) / scale, (top - y) / scale), kinds);
       } else raster.fill(colours[r]);
     }
     return seen;
@@ -242,7 +268,8 @@ class Pane {
     const classes = CLASSES.map((colour) => pixel(mix(ground, rgb(colour), dark ? 0.32 : 0.24)));
     const hues = Array.from({ length: 256 }, (_, hue) => pixel(pastel(hue, dark)));
     const of = { class: (r) => classes[mesh.winner[r] % classes.length], region: (r) => hues[mesh.hue[r]], none: () => blank }[look.tint];
-    mesh.palette = { key, classes, colours: Uint32Array.from({ length: mesh.n }, (_, r) => of(r)) };
+    const kinds = Uint32Array.from({ length: Math.max(2, mesh.outputs) }, (_, each) => classes[each % classes.length]);
+    mesh.palette = { key, kinds, colours: Uint32Array.from({ length: mesh.n }, (_, r) => of(r)) };
     return mesh.palette;
   }
 
