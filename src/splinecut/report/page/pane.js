@@ -1,5 +1,6 @@
 "use strict";
-// One picture of a partition: regions and cuts painted as pixels, data points over them; drag, wheel, pinch and keys move it.
+// One picture of a partition: regions and cuts painted as pixels, data points over them; drag, pinch and keys move it, and so
+// does the wheel with Ctrl or after a click. A plain wheel belongs to the page, which most readers only scroll through.
 // A picture that takes longer than a frame is slid and stretched while it moves, and painted exactly as soon as it rests.
 
 const FRAME = 12; // milliseconds of painting that fit into a frame at 60 a second, with room for the browser's own work
@@ -7,6 +8,8 @@ const REST = 90; // milliseconds without a move that count as rest
 const STALE = 250; // milliseconds a picture may be slid before it is painted anew even while it moves
 const DEEPEST = 1e9; // zoom beyond the fit, at most: vertices are known to 1e-16 of the window, a ten-thousandth of a pixel then
 const MOST_STRETCH = 8; // a picture stretched further than this shows nothing of what it should
+const HINT = 1400; // milliseconds that the hint on how to zoom stays
+const PINCH = 50; // a wheel with Ctrl and smaller steps than this is a pinch on a trackpad; a notch of a wheel is 100 or more
 const MOST_PIXELS = 2; // device pixels a page pixel, at most; more would not be seen and cost time
 
 /** Where a pane looks: the middle (u, v), and page pixels for one unit. Several panes may share one. */
@@ -71,7 +74,8 @@ class Pane {
       "aria-label": "Partition: arrow keys move, plus and minus zoom, 0 shows all, Enter chooses the cut nearest the middle",
     });
     this.caption = el("figcaption", { "aria-live": "off" });
-    this.holder = el("div", { class: "canvases" }, this.under, this.over);
+    this.hint = el("div", { class: "hint", "aria-hidden": "true" }, `hold ${/Mac/.test(navigator.platform) ? "⌘" : "Ctrl"} to zoom`);
+    this.holder = el("div", { class: "canvases" }, this.under, this.over, this.hint);
     this.element = el("figure", { class: "pane" }, this.holder, this.caption);
     this.context = this.under.getContext("2d", { alpha: false });
     this.still = el("canvas"); // the last exact picture
@@ -85,17 +89,41 @@ class Pane {
 
   listen() {
     const { over } = this;
-    over.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      this.view.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), ...this.at(event));
-    }, { passive: false });
+    over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    over.addEventListener("click", () => this.hold(true)); // from here on the wheel is ours, until the picture is left
+    this.holder.addEventListener("pointerleave", () => this.hold(false));
     over.addEventListener("dblclick", (event) => this.view.zoom(2, ...this.at(event)));
     over.addEventListener("pointerdown", (event) => this.press(event));
     over.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) over.addEventListener(name, (event) => this.release(event));
     over.addEventListener("pointerleave", () => this.pointAt(null));
     over.addEventListener("keydown", (event) => this.key(event));
-    over.addEventListener("blur", () => this.pointAt(null));
+    over.addEventListener("blur", () => {
+      this.hold(false);
+      this.pointAt(null);
+    });
+  }
+
+  /** Zooms if somebody asked for it; else lets the page scroll and says how to ask. */
+  wheel(event) {
+    const isAsked = event.ctrlKey || event.metaKey; // browsers report a pinch on a trackpad as a wheel with Ctrl
+    if (!isAsked && !this.isHeld) return this.flash();
+    event.preventDefault();
+    const isPinch = event.ctrlKey && !event.deltaMode && Math.abs(event.deltaY) < PINCH;
+    const rate = event.deltaMode ? 0.05 : isPinch ? 0.01 : 0.0016; // lines, or pixels of a page that scrolls
+    return this.view.zoom(Math.exp(-event.deltaY * rate), ...this.at(event));
+  }
+
+  hold(isHeld) {
+    this.isHeld = isHeld;
+    this.holder.classList.toggle("held", isHeld);
+    if (isHeld) this.hint.classList.remove("shown");
+  }
+
+  flash() {
+    this.hint.classList.add("shown");
+    clearTimeout(this.fading);
+    this.fading = setTimeout(() => this.hint.classList.remove("shown"), HINT);
   }
 
   press(event) {
@@ -130,7 +158,11 @@ class Pane {
       ArrowLeft: () => this.view.pan(-step, 0), ArrowRight: () => this.view.pan(step, 0),
       ArrowUp: () => this.view.pan(0, step), ArrowDown: () => this.view.pan(0, -step),
       "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8),
-      0: () => this.showAll(), Enter: () => this.choose(this.view.u, this.view.v, Infinity), Escape: () => this.told.chosen(null),
+      0: () => this.showAll(), Enter: () => this.choose(this.view.u, this.view.v, Infinity),
+      Escape: () => {
+        this.hold(false);
+        this.told.chosen(null);
+      },
     };
     if (!acts[event.key] || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
