@@ -10,6 +10,7 @@ const DEEPEST = 1e9; // zoom beyond the fit, at most: vertices are known to 1e-1
 const MOST_STRETCH = 8; // a picture stretched further than this shows nothing of what it should
 const HINT = 1400; // milliseconds that the hint on how to zoom stays
 const PINCH = 50; // a wheel with Ctrl and smaller steps than this is a pinch on a trackpad; a notch of a wheel is 100 or more
+const PRINTED = 1260; // pixels across a printed picture: 200 an inch on its 160 mm
 const MOST_PIXELS = 2; // device pixels a page pixel, at most; more would not be seen and cost time
 
 /** Where a pane looks: the middle (u, v), and page pixels for one unit. Several panes may share one. */
@@ -201,15 +202,38 @@ class Pane {
   }
 
   resize() {
-    const ratio = Math.min(MOST_PIXELS, devicePixelRatio || 1);
-    const width = Math.round(this.holder.clientWidth * ratio), height = Math.round(this.holder.clientHeight * ratio);
-    if (!width || !height) return;
-    this.ratio = ratio;
-    for (const canvas of [this.under, this.over, this.still]) Object.assign(canvas, { width, height });
-    this.raster = new Raster(width, height);
+    if (this.image || !this.size(Math.min(MOST_PIXELS, devicePixelRatio || 1))) return;
     if (this.view.isWhole) this.showAll();
     else if (this.mesh) this.view.measure(this.mesh.bounds, this.holder.clientWidth, this.holder.clientHeight);
     this.draw();
+  }
+
+  /** Makes room for `ratio` pixels a page pixel; false if the pane has no size. */
+  size(ratio) {
+    const width = Math.round(this.holder.clientWidth * ratio), height = Math.round(this.holder.clientHeight * ratio);
+    if (!width || !height) return false;
+    this.ratio = ratio;
+    for (const canvas of [this.under, this.over, this.still]) Object.assign(canvas, { width, height });
+    this.raster = new Raster(width, height);
+    return true;
+  }
+
+  /** Puts an image of what is in sight over the canvases, painted at once and finely enough for paper. */
+  print() {
+    if (!this.mesh || !this.element.isConnected || !this.size(PRINTED / this.holder.clientWidth)) return;
+    this.hover = null;
+    this.paint();
+    this.context.drawImage(this.over, 0, 0);
+    this.image = el("img", { src: this.under.toDataURL(), alt: this.caption.textContent });
+    this.holder.append(this.image);
+  }
+
+  /** Takes it away; the canvases get the size of the screen again. */
+  endPrint() {
+    if (!this.image) return;
+    this.image.remove();
+    this.image = null;
+    this.resize();
   }
 
   show(mesh) {
