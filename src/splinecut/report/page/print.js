@@ -9,14 +9,16 @@ function startPrint() {
     if (kept) return; // told twice, by the event and by the media query
     kept = { theme: root.dataset.theme };
     root.dataset.theme = "light";
+    viewer?.panes.forEach((pane) => pane.print()); // first: it shows what is in sight at the size of the screen
+    root.classList.add("printing");
     themed.forEach((redraw) => redraw());
-    viewer?.panes.forEach((pane) => pane.print());
   };
   const end = () => {
     if (!kept) return;
     if (kept.theme === undefined) delete root.dataset.theme;
     else root.dataset.theme = kept.theme;
     kept = null;
+    root.classList.remove("printing");
     viewer?.panes.forEach((pane) => pane.endPrint());
     themed.forEach((redraw) => redraw());
   };
