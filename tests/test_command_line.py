@@ -192,3 +192,51 @@ def net(classes, **options):
 """
     )
     return folder
+
+
+def helps() -> list[tuple[str, str]]:
+    """Every help text there is, as it is written, by the command it belongs to."""
+    import typer
+
+    group = typer.main.get_command(cli.app)
+    found = []
+    for name, command in group.commands.items():
+        found.append((name, command.help or ""))
+        found += [(name, parameter.help or "") for parameter in command.params if hasattr(parameter, "help")]
+    assert len(found) > 40
+    return found
+
+
+def test_no_help_text_is_eaten_as_markup() -> None:
+    """What stands in square brackets is markup to the library that prints help, unless it is escaped."""
+    from rich.text import Text
+
+    for name, text in helps():
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), name
+
+
+def test_the_help_of_a_sweep_names_its_table() -> None:
+    assert "A TOML file with a [sweep] table" in " ".join(splinecut("sweep", "--help").stdout.replace("│", " ").split())
+
+
+def test_a_table_of_nothing_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ends_with(capsys, monkeypatch, "table", "nowhere").startswith("splinecut: no finished run in nowhere")
+
+
+def test_a_recipe_leaves_the_width_of_a_users_class_alone(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_width.py").write_text(
+        """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, width=16):
+        super().__init__(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
+"""
+    )
+    recipe.write_text('model = "own_width:Net"\ndata = "digits"\n[training]\nepochs = 1\n')
+    done = splinecut(
+        "run", recipe, "--out", tmp_path / "runs", PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((folder / "record.json").read_text())["parameters"] == 64 * 16 + 16 + 160 + 10

@@ -33,6 +33,7 @@ def test_the_demo_goes_on_after_an_interruption_and_ends_with_a_report(
             raise KeyboardInterrupt
         return run(*arguments, **options)
 
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(runner, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         demo.demo(tmp_path, "cpu")
@@ -45,7 +46,11 @@ def test_the_demo_goes_on_after_an_interruption_and_ends_with_a_report(
 
     told = capsys.readouterr().out
     assert all(f"\n{name}: " in f"\n{told}" for name in demo.ROUTES)
-    assert "Early bird: drawn after epoch 2 of 2" in told and "Toy: " in told and str(page) in told.replace("\n", "")
+    assert "Early bird: drawn after epoch 2 of 2" in told and "Toy: " in told
+    assert f"Look at it all: {page}\n" in told  # a path in one piece, however long
+    others = [line for line in told.splitlines() if str(page) not in line]
+    assert max(map(len, others)) <= 80 and "…" not in told
+    assert {"parameters", "training"} <= set(told.split()) and "without training on." in " ".join(told.split())
     shown = page.read_text(encoding="utf-8")
     assert "6 runs and 8 stored partitions" in shown
     assert "demo-digits-early-bird" in shown and "demo-x-shape" in shown

@@ -195,6 +195,17 @@ def test_a_users_factory_gets_the_arguments_it_names(monkeypatch) -> None:
         build("own_models:text")
 
 
+def test_a_users_factory_decides_itself_what_nobody_set(monkeypatch) -> None:
+    own = types.ModuleType("own_models")
+    own.got = lambda width=16, activation="gelu", slope=None: nn.ParameterDict({f"{width} {activation} {slope}": None})
+    own.asks = lambda width, activation: nn.ParameterDict({f"{width} {activation}": None})
+    monkeypatch.setitem(sys.modules, "own_models", own)
+    assert list(build("own_models:got")) == ["16 gelu None"]
+    assert list(build("own_models:got", width=128)) == ["128 gelu None"]  # our bound on a factor is not theirs
+    assert list(build("own_models:got", width=1.0, activation="relu", slope=0.01)) == ["1.0 relu 0.01"]
+    assert list(build("own_models:asks")) == ["1.0 relu"]  # as it was when everything was passed
+
+
 def test_inputs_of_the_wrong_shape_are_refused_before_the_first_batch() -> None:
     check_input(build("vgg16", width=0.1), (3, 32, 32))
     with pytest.raises(InputError, match="build it with in_channels=1, image_size=28"):

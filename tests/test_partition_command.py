@@ -63,7 +63,7 @@ def test_a_recipe_is_cut_on_the_plane_of_its_test_images(tmp_path: Path) -> None
         (["mpl"], "unknown model 'mpl'; did you mean 'mlp'"),
         (["mlp", "--fill", "pastle"], "did you mean 'pastel'"),
         (["mlp", "--picture", "gif"], "unknown picture 'gif'"),
-        (["mlp", "--weights", "nowhere.safetensors"], r"cannot load weights from nowhere\.safetensors"),
+        (["mlp", "--weights", "nowhere.safetensors"], r"there is no nowhere\.safetensors"),
         (["mlp", "--points", "nowhere.npy", "--slice", "span:0,1"], r"cannot read inputs from nowhere\.npy"),
     ],
 )

@@ -41,7 +41,7 @@ def test_sliders_move_by_arrow_keys_and_by_mouse(page: Browser) -> None:
 def test_wheel_and_drag_move_the_partition(page: Browser) -> None:
     x, y = page.middle("#partition .over")
     scale, u = page.run("[splinecut.viewer.view.scale, splinecut.viewer.view.u]")
-    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300)
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)  # with Ctrl held
     page.until(f"splinecut.viewer.view.scale > {scale} * 1.4")
     page.drag((x, y), (x - 80, y))
     assert page.run("splinecut.viewer.view.u") > u

@@ -187,9 +187,54 @@ def test_unreadable_records_are_listed_and_skipped(runs: Path) -> None:
         assert sum(f"/{name}/record.json" in line for line in skipped.splitlines()) == 1, skipped
 
 
-def test_a_folder_without_records_is_said(tmp_path: Path) -> None:
-    _, skipped = table(tmp_path)
-    assert "holds no record.json" in skipped
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_folder_without_records_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=f"no finished run in {re.escape(str(tmp_path / name))}; ") as error:
+        table(tmp_path / name)
+    assert "there is no" in str(error.value) if name else "run an experiment there first" in str(error.value)
+
+
+def test_a_folder_without_records_beside_one_with_some_is_said(runs: Path, tmp_path: Path) -> None:
+    said, skipped = table(runs, tmp_path / "nowhere")
+    assert "71.00" in said and "nowhere holds no record.json" in skipped
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    """The lines that `splinecut table` prints on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    app(["table", *map(str, arguments)], standalone_mode=False)
+    return re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+
+
+LONG = "demo-digits-train-prune-retrain"
+
+
+def test_a_narrow_terminal_shows_the_columns_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed, accuracy in enumerate([0.60, 0.64, 0.62]):
+        record(LONG, seed, accuracy, 0.5).save(tmp_path / f"{LONG}-{seed}")
+        record("dense", seed, accuracy + 0.1).save(tmp_path / f"dense-{seed}")
+    lines = on_terminal(monkeypatch, capsys, tmp_path)
+    assert max(map(len, lines)) <= 80
+    assert any(re.search(r"62\.00 ± 4\.97", line) for line in lines)  # in one piece
+    assert re.search(r"^\+ \d+ columns: --columns all$", "\n".join(lines), flags=re.MULTILINE)
+    assert "0.5 of channels" in "\n".join(lines) and "2,000" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("columns", ["all", "parameters,forward_flops,paper_flops,full_flops,cut_top1,last_top1"])
+def test_columns_that_were_asked_for_stand_in_several_tables_if_need_be(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+) -> None:
+    lines = on_terminal(monkeypatch, capsys, runs, "--columns", columns, "--against", "dense")
+    assert max(map(len, lines)) <= 80
+    words = " ".join(" ".join(lines).split())
+    for number in ("62.00 ± 4.97", "-9.00 ± 2.48", "2,000", "1,000", "71.43"):
+        assert any(number in line for line in lines), number
+    assert "--columns all" not in words
+    if columns == "all":
+        assert "not measured" in words and "0.001" not in words
 
 
 def test_an_empty_table_is_not_written_over_another(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -84,13 +85,14 @@ app.command()(report)
 @app.command("list")
 def list_(kind: Annotated[str, typer.Argument(help="models, data, methods or recipes")]) -> None:
     """List the models, data sets, pruning methods or recipes there are."""
-    from rich.console import Console
     from rich.table import Table
+
+    from splinecut.commands.screen import screen
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for row in _listing(kind):
         table.add_row(*row)
-    Console().print(table)
+    screen().print(table)
 
 
 def _listing(kind: str) -> list[tuple[str, ...]]:
@@ -116,6 +118,9 @@ def _listing(kind: str) -> list[tuple[str, ...]]:
 
 def main() -> None:
     """The entry point: an error of ours is one line and exit code 2, never a traceback."""
+    here = os.getcwd()
+    if here not in sys.path and not sys.flags.safe_path:
+        sys.path.insert(0, here)  # as `python -m` does: a network of one's own, mine:Net, is found in this folder
     try:
         app()
     except SplinecutError as error:

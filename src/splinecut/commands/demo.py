@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.text import Text
 
+from splinecut.commands.screen import screen
 from splinecut.commands.tables import show_routes
 from splinecut.experiments import frames, runner, spec
 from splinecut.experiments.frames import Frame, Frames
@@ -33,21 +34,22 @@ SHARED = "demo-shared"  # trainings that routes have in common, until all are do
 
 def demo(out: Path, device: str) -> Path:
     """Runs every route (finished ones are read), prints how they compare and writes the report; returns its path."""
-    console = Console()
+    console = screen()
     base, toy = spec.load("demo-digits"), spec.load("demo-x-shape")
     routes: dict[str, Record] = {}
     for name, (about, _) in ROUTES.items():
-        console.print(f"[bold]{name}[/bold]: {about}", highlight=False)
+        console.print(Text.assemble((name, "bold"), f": {about}"))
         routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch(), shared=out / SHARED)
-    console.print("[bold]toy[/bold]: two layers on the plane, every region seen while it trains and shrinks")
+    told = "two layers on the plane, every region seen while it trains and shrinks"
+    console.print(Text.assemble(("toy", "bold"), f": {told}"))
     small = runner.run(toy, out, device=device, watch=Watch())
     shutil.rmtree(out / SHARED, ignore_errors=True)
     films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY))]
     page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
     show_routes("Handwritten digits, one small ConvNet, five routes", routes)
-    told = (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0]))
-    for line in (*told, f"Look at it all: {page}"):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0])):
+        console.print(line)
+    console.print(f"Look at it all: {page}", soft_wrap=True)  # in one piece: a terminal makes a link of a path
     return page
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,23 +13,57 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
+PICKLES = (".pt", ".pth", ".bin", ".ckpt")  # what torch.save writes
+
+
 def with_weights(network: nn.Module, path: Path) -> nn.Module:
-    """`network` filled from a .safetensors file: a plain state dict, or what `sc.save` wrote of it, cut or not."""
+    """`network` filled from a file: a state dict as .safetensors or as torch.save wrote it, or what `sc.save` wrote."""
     from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
     from splinecut.networks import surgery
 
+    if not path.is_file():
+        raise InputError(f"there is no {path}; give the file with the model's weights")
     try:
+        if _is_pickle(path):
+            network.load_state_dict(_unpickled(path))
+            return network
         with safe_open(path, "pt") as file:
             is_ours = "splinecut" in (file.metadata() or {})
         if is_ours:
             return surgery.load(path, network)
         network.load_state_dict(load_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = textwrap.shorten(str(error), 240, placeholder=" ...")
         raise InputError(f"cannot load weights from {path}: {reason}; give the state of this very model") from None
     return network
+
+
+def _is_pickle(path: Path) -> bool:
+    """By its name, or by its first bytes where the name says nothing: an archive, or a pickle as old as torch 1.5."""
+    if path.suffix in (*PICKLES, ".safetensors"):
+        return path.suffix in PICKLES
+    with path.open("rb") as file:
+        return file.read(2) in (b"PK", b"\x80\x02")
+
+
+def _unpickled(path: Path) -> dict[str, Tensor]:
+    """The state dict in a file of torch.save; anything else is refused, since to unpickle it may run its code."""
+    import torch
+
+    remedy = "write it with torch.save(model.state_dict(), FILE)"
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise InputError(f"{path} holds more than tensors, such as a whole model, and is not read; {remedy}") from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = textwrap.shorten(str(error) or type(error).__name__, 160, placeholder=" ...")
+        raise InputError(f"cannot read {path}: {reason}; {remedy}") from None
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        held = f"a dict of {', '.join(map(str, list(found)[:6]))}" if isinstance(found, dict) else type(found).__name__
+        raise InputError(f"{path} holds {held}, not a state dict; {remedy}")
+    return found
 
 
 def read_rows(path: Path) -> Tensor:

@@ -32,7 +32,7 @@ def partition(
     picture: Annotated[str, typer.Option(help="png, svg, pdf or none.")] = "png",
     fill: Annotated[str, typer.Option(help="How regions are tinted: pastel, class, value or none.")] = "pastel",
     margin: Annotated[float | None, typer.Option(help="How far the window reaches beyond the points it spans.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="A .safetensors file of the model's state.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="The model's state, .safetensors or .pt.")] = None,
     untrained: Annotated[bool, typer.Option("--untrained", help="Take a recipe's network before training.")] = False,
     points: Annotated[Path | None, typer.Option(help="A .npy file of inputs that span and through refer to.")] = None,
     runs: Annotated[Path, typer.Option(help="Where the recipe's run folder is.")] = Path("runs"),
@@ -137,8 +137,9 @@ def _slice(
 
 def _show(found: Partition, files: list[Path]) -> None:
     """The facts of a partition as a table, with the units that shape the decision most."""
-    from rich.console import Console
     from rich.table import Table
+
+    from splinecut.commands.screen import screen
 
     line, bends = found.boundary(), found.kinks()
     facts = Table(show_header=False)
@@ -149,7 +150,7 @@ def _show(found: Partition, files: list[Path]) -> None:
     facts.add_row("kinks", f"{len(bends):,} made by {len(bends.per_unit()):,} units")
     for (layer, unit), count in sorted(bends.per_unit().items(), key=lambda item: -item[1])[:3]:
         facts.add_row("", f"{count:,} by unit {unit} of {found.layers[layer].name}")
-    console = Console()
+    console = screen()
     console.print(facts)
     for file in files:
-        console.print(f"wrote {file}", highlight=False)
+        console.print(f"wrote {file}", soft_wrap=True)

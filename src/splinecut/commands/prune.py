@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from splinecut.pruning.ticket import Ticket
 
 
+BATCH = 128  # inputs that go through a network at once to compare outputs
+
+
 def prune(
     model: Annotated[str, typer.Argument(help="A model by name, or your own as package.module:factory.")],
-    weights: Annotated[Path, typer.Option(help="Its weights, a .safetensors file.")],
+    weights: Annotated[Path, typer.Option(help="Its weights: a state dict, .safetensors or .pt.")],
     keep: Annotated[float, typer.Option(help="The share that stays.")] = 0.5,
     of: Annotated[str, typer.Option(help="The share of what: channels, weights or flops.")] = "channels",
     scope: Annotated[str, typer.Option(help="global, layer or stage.")] = "global",
@@ -91,9 +94,9 @@ def _probe(network: nn.Module, file: Path | None, name: str | None, data_dir: Pa
 
 
 def _show(ticket: Ticket, network: nn.Module, smaller: nn.Module, inputs: Tensor, files: list[Path]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from splinecut.commands.screen import screen
     from splinecut.networks import cost
     from splinecut.networks.latency import latency
 
@@ -111,9 +114,32 @@ def _show(ticket: Ticket, network: nn.Module, smaller: nn.Module, inputs: Tensor
         table.add_row(name, f"{before:,}", f"{after:,}", f"{after / before:.1%}")
     times = [1000 * latency(net, shape) for net in (network, smaller)]
     table.add_row("latency, ms", f"{times[0]:.2f}", f"{times[1]:.2f}", f"{times[1] / times[0]:.1%}")
-    console = Console()
+    console = screen()
     console.print(table)
+    if (told := _damage(network, smaller, inputs)) is not None:
+        console.print(told)
     assert ticket.groups is not None
     for name, reason in ticket.groups.left_whole.items():
-        console.print(f"left whole: {name}, {reason}", highlight=False, markup=False)
-    console.print(f"wrote {', '.join(map(str, files))}", highlight=False)
+        console.print(f"left whole: {name}, {reason}")
+    for file in files:
+        console.print(f"wrote {file}", soft_wrap=True)
+
+
+def _damage(network: nn.Module, smaller: nn.Module, inputs: Tensor) -> str | None:
+    """What the cut did to the outputs on the probe, in one line; None where the outputs are not one tensor.
+
+    Classifiers, (n, classes) with two classes or more, are compared by the class they choose; others by
+    |cut - dense| / |dense|.
+    """
+    import torch
+
+    with torch.no_grad():
+        pairs = [(network(batch), smaller(batch)) for batch in inputs.split(BATCH)]
+    if not all(isinstance(output, torch.Tensor) for pair in pairs for output in pair):
+        return None
+    dense, cut = (torch.cat(outputs) for outputs in zip(*pairs, strict=True))
+    if dense.ndim == 2 and dense.shape[1] >= 2:
+        share = (dense.argmax(1) == cut.argmax(1)).double().mean().item()
+        return f"agrees with the dense network on {100 * share:.1f} % of {len(inputs)} inputs (the probe)"
+    error = ((cut - dense).double().norm() / dense.double().norm().clamp_min(1e-300)).item()
+    return f"differs from the dense network by {100 * error:.1f} % of its output on {len(inputs)} inputs (the probe)"

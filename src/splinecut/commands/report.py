@@ -16,8 +16,7 @@ def report(
     title: Annotated[str, typer.Option(help="What stands at its top.")] = "splinecut report",
 ) -> None:
     """Write one self-contained HTML page: costs, early birds, partitions, redundancy, tables, recipes."""
-    from rich.console import Console
-
+    from splinecut.commands.screen import screen
     from splinecut.experiments import frames, records
     from splinecut.report.assembly import write
 
@@ -32,15 +31,12 @@ def report(
         )
     skipped = [f"skipped: {line}" for line in (*unread, *broken)]
     write(out, found, films, title, skipped)
-    console = Console()
+    console = screen()
     for line in skipped:
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
     n_frames = sum(len(film) for film in films)
-    console.print(
-        f"wrote {out}: {len(found)} runs, {n_frames} stored partitions, {out.stat().st_size / 1e6:.1f} MB",
-        highlight=False,
-        markup=False,
-    )
+    size = f"{out.stat().st_size / 1e6:.1f} MB"
+    console.print(f"wrote {out}: {len(found)} runs, {n_frames} stored partitions, {size}")
 
 
 def _may_hold_records(place: Path) -> bool:

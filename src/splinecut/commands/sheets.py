@@ -13,12 +13,16 @@ PLUS_MINUS = "±"
 
 @dataclass(frozen=True)
 class Sheet:
-    """Headings and rows of cells; the first `n_words` columns are words, the others numbers."""
+    """Headings and rows of cells; the first `n_words` columns are words, the others numbers.
+
+    The first `n_fixed` columns say what a row is about and belong to any part of the table.
+    """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     n_words: int = 1
     caption: str = ""
+    n_fixed: int = 1
 
 
 def text(sheet: Sheet) -> str:

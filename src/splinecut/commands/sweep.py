@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(help="A TOML file with a [sweep] table, or a recipe by name.")],
+    recipe: Annotated[str, typer.Argument(help=r"A TOML file with a \[sweep] table, or a recipe by name.")],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set sweep.seeds=2")
     ] = None,
@@ -66,11 +66,12 @@ class Board:
     """What a person sees of a sweep: a bar with the time left on a terminal, one line a run elsewhere."""
 
     def __init__(self, name: str) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        self.console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+        from splinecut.commands.screen import screen
+
+        self.console = screen(stderr=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), MofNCompleteColumn())
         self.bar = Progress(*columns, TextColumn("{task.fields[facts]}"), console=self.console, transient=True)
         self.task = self.bar.add_task(name, total=None, facts="")
 
@@ -87,7 +88,7 @@ class Board:
         name = title(state.experiments[ending.number])
         how = "done" if ending.reason is None else ending.reason
         where = f"{state.ended}/{len(state.experiments)}"
-        self.console.print(f"{where}  {name}: {how}  {_facts(state)}", style="dim", highlight=False, markup=False)
+        self.console.print(f"{where}  {name}: {how}  {_facts(state)}", style="dim")
 
     def close(self) -> None:
         self.bar.stop()
@@ -105,7 +106,7 @@ class Board:
             self._say(f"failed: {title(state.experiments[number])}: {reason}")
 
     def _say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text)
 
 
 def title(experiment: Any) -> str:

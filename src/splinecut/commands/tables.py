@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from splinecut.commands.screen import fitted, screen, stacked
 from splinecut.commands.sheets import FORMATS, PLUS_MINUS, Sheet
 from splinecut.errors import InputError, unknown
 
@@ -45,17 +45,27 @@ def table(
     folders = [place for place in runs if place.suffix != ".json"]
     records, skipped = find(folders)
     found = merged([*rows(records), *(row for file in files for row in committed.load(file))])
+    if not found:
+        for line in skipped:
+            if not any(line.startswith(f"{place} holds no") for place in folders):  # the error says that
+                print(f"skipped: {line}", file=sys.stderr)
+        raise InputError(_nothing(runs, json))
     made = raw_sheet(found, against) if format_ == "csv" else sheet(found, against, _chosen(columns, found))
     if format_ == "text" and sys.stdout.isatty():
-        Console().print(_rich(made))
+        _show_on_terminal(made, is_all=columns is not None)
     else:
         print(FORMATS[format_](made), end="")
     for line in skipped:
         print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
-        if not found:
-            raise InputError(f"no finished run to write; {json} is left as it is: name a folder that holds some")
         committed.save(json, records, folders, files)
+
+
+def _nothing(runs: Sequence[Path], json: Path | None) -> str:
+    missing = [str(place) for place in runs if not place.exists()]
+    remedy = f"there is no {missing[0]}" if missing else "run an experiment there first"
+    kept = f"; {json} is left as it is" if json is not None else ""
+    return f"no finished run in {', '.join(map(str, runs))}; {remedy}{kept}"
 
 
 def _percent(value: float) -> str:
@@ -111,14 +121,27 @@ def _measure_of(table: Sequence[Row]) -> str:
     return "top1" if not table or any(row.estimate("last_top1") for row in table) else "loss"
 
 
-def _rich(made: Sheet) -> Table:
-    """The same for a terminal, which folds cells to its width."""
-    table = Table(caption=made.caption)
-    for number, heading in enumerate(made.headings):
-        table.add_column(heading, justify="left" if number < made.n_words else "right", overflow="fold")
-    for row in made.rows:
-        table.add_row(*row)
-    return table
+# What is shown first where not all columns fit: how good it is, then what it costs. Headings, or how they begin.
+FIRST = ("last", "loss last", "last - ", "FLOPs", "training FLOPs, full", "after cut", "kept %", "paper, full scale")
+
+
+def _show_on_terminal(made: Sheet, is_all: bool) -> None:
+    """The columns that fit, and how to see the others; `is_all`: every column, in tables below each other."""
+    console = screen()
+    if is_all:
+        for table in stacked(made, console):
+            console.print(table, end="\n\n")
+    else:
+        first = [i for begin in FIRST for i, heading in enumerate(made.headings) if _is_it(heading, begin)]
+        table, n_left = fitted(made, console, first)
+        console.print(table)
+        if n_left:
+            console.print(f"+ {n_left} columns: --columns all", style="dim")
+    console.print(made.caption, style="dim")
+
+
+def _is_it(heading: str, begin: str) -> bool:
+    return heading == begin or (begin.endswith(" - ") and heading.startswith(begin))
 
 
 def sheet(table: Sequence[Row], against: str | None = None, columns: Sequence[str] = USUAL) -> Sheet:
@@ -135,7 +158,7 @@ def sheet(table: Sequence[Row], against: str | None = None, columns: Sequence[st
             cells.append(f"{row.published['top1']:.2f}" if "top1" in row.published else "")
         body.append(cells)
     note = "mean ± half of the 95 % interval over seeds; accuracies in %; FLOPs count multiply and add as two"
-    return Sheet(headings, body, n_words=2, caption=note)
+    return Sheet(headings, body, n_words=2, caption=note, n_fixed=len(WORDS))
 
 
 def raw_sheet(table: Sequence[Row], against: str | None = None) -> Sheet:
@@ -194,12 +217,12 @@ def _raw(estimate: Estimate | None) -> list[str]:
 
 def show_record(record: Record, folder: Path) -> None:
     """The facts of one run."""
-    console = Console()
+    console = screen()
     facts = Table(title=record.name, title_style="bold", show_header=False)
     for name, value in _facts(record):
         facts.add_row(name, value)
     console.print(facts)
-    console.print(f"record: {folder / 'record.json'}", highlight=False)
+    console.print(f"record: {folder / 'record.json'}", soft_wrap=True)
 
 
 def _facts(record: Record) -> list[tuple[str, str]]:
@@ -234,21 +257,15 @@ def _measure(metrics: dict[str, float]) -> tuple[str, str]:
 
 
 def show_routes(title: str, routes: dict[str, Record]) -> None:
-    """Several routes to a trained network side by side; training cost is relative to the first one."""
-    table = Table(title=title, title_style="bold")
-    for name in ("route", "accuracy", "parameters", "FLOPs", "latency", "training", "seconds"):
-        table.add_column(name, justify="left" if name == "route" else "right")
-    table.caption = "latency: ms for batches of 1 / 128; training: FLOPs spent in all, and against the first route"
-    first = next(iter(routes.values())).costs.total.flops
+    """Several routes to a trained network side by side; what they compute is relative to the first one."""
+    first, rows = next(iter(routes.values())), []
     for name, record in routes.items():
-        total = record.costs.total
-        table.add_row(
-            name,
-            _measure(record.test["last"])[1],
-            f"{record.parameters:,}",
-            f"{record.forward_flops:,}",
-            " / ".join(f"{1000 * seconds:.2g}" for seconds in record.latency.values()),
-            f"{total.flops:.2g} {total.flops / first:.2f}x",
-            f"{total.seconds:.1f}",
-        )
-    Console().print(table)
+        after = record.test.get("after cut")
+        facts = [_measure(after)[1] if after else "", _measure(record.test["last"])[1], f"{record.parameters:,}"]
+        pass_, all_ = record.forward_flops / first.forward_flops, record.costs.total.flops / first.costs.total.flops
+        rows.append([name, *facts, f"{pass_:.2f}x", f"{all_:.2f}x"])
+    headings = ["route", "after cut", "in the end", "parameters", "FLOPs of a pass", "FLOPs of training"]
+    console = screen()
+    console.print(title, style="bold")
+    console.print(fitted(Sheet(headings, rows), console, (2, 1, 5, 4))[0])
+    console.print(f"x: times those of {next(iter(routes))}", style="dim")

@@ -36,12 +36,14 @@ MOST_DISTANCES = 50_000  # between observations, over all layers, that a record 
 def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = None) -> nn.Module:
     """The untrained network an experiment names, fitted to its data; the same for the same seed."""
     asked, shape = experiment.model, dataset.input_shape
+    usual = {name: field.default for name, field in type(asked).model_fields.items()}
     model = models.build(
         asked.name,
         classes=dataset.outputs,
         input_shape=shape,
-        width=asked.width,
-        activation=asked.activation,
+        # A stored spec has every key, so that what a user set is only known where it differs from what is usual.
+        width=None if asked.width == usual["width"] else asked.width,
+        activation=None if asked.activation == usual["activation"] else asked.activation,
         seed=experiment.seed if seed is None else seed,
         **asked.options,
     )

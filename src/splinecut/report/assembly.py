@@ -40,6 +40,7 @@ SCRIPTS = (  # in the order in which they need each other
     "partition.js",
     "redundancy.js",
     "tables.js",
+    "print.js",
     "main.js",
 )
 LIMIT = 15_000_000  # characters; a larger page is slow to open and to send

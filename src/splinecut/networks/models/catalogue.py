@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError, SplinecutError, unknown
 from splinecut.networks.models.activations import activation_named
 from splinecut.networks.models.alexnet import alexnet
 from splinecut.networks.models.convnet import convnet
@@ -39,10 +40,10 @@ def build(
     name: str,
     classes: int | None = None,
     in_channels: int | None = None,
-    width: float = 1.0,
-    activation: str = "relu",
+    width: float | None = None,
+    activation: str | None = None,
     *,
-    slope: float = 0.01,
+    slope: float | None = None,
     image_size: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     seed: int | None = None,
@@ -52,12 +53,13 @@ def build(
 
     Left out, `classes` and `in_channels` are the model's own (10 and 3; mlp 2 and 2; convnet 10 and 1), and so is
     `image_size`, the side of the images it takes; `input_shape`, (channels, height, width) or (features,), says both.
-    `width` multiplies every channel count, `slope` is leaky_relu's.
+    `width` (1.0) multiplies every channel count; `activation` is relu if left out, `slope` (0.01) is leaky_relu's.
     With a `seed` the weights depend on nothing else and the global random state is left alone; without one they
     are drawn from it. The other `options` are the model's own: `hidden` (mlp), `preset`, `filters`, `kernels`,
     `strides`, `paddings` (convnet). The model's `input_shape` says what it takes.
 
-    A user's factory gets those of the arguments above that it names (`activation` as a string), and all options.
+    A user's factory gets those of the arguments above that were given and that it names (`activation` as a string),
+    and all options. What was left out it decides itself: its `width` may well count channels.
     """
     if input_shape is not None:
         in_channels, image_size = _channels_and_side(input_shape)
@@ -66,24 +68,48 @@ def build(
     for key, value in given.items():
         if value < 1:
             raise InputError(f"{key} must be at least 1, got {value}")
-    if not 0 < width <= 64:
-        raise InputError(f"width must be in (0, 64], got {width}; 1.0 is the model as published")
-    make_activation = activation_named(activation, slope)
+    usual: dict[str, Any] = {"width": 1.0, "activation": "relu", "slope": 0.01}
+    chosen: dict[str, Any] = {"width": width, "activation": activation, "slope": slope}
+    set_ = {key: value for key, value in chosen.items() if value is not None}
     if ":" in name:
         factory = _own_factory(name)
         shape = {"input_shape": input_shape} if input_shape else {}
-        known = {**given, **shape, "width": width, "activation": activation, "slope": slope}
-        arguments = _accepted(factory, known)
+        arguments = _accepted(factory, {**given, **shape, **set_})
+        arguments = {**{key: usual[key] for key in usual if _is_required(factory, key)}, **arguments}
     else:
         factory = _factory(name)
-        arguments = {**given, "width": width, "activation": make_activation}
+        arguments = {**given, **_for_our_models(**{**usual, **set_})}
     for option in options.keys() - _accepted(factory, options).keys():
         raise unknown(f"option of {name}", option, inspect.signature(factory).parameters)
     with _random_state(seed):
-        model = factory(**arguments, **options)
+        model = _called(name, factory, {**arguments, **options})
     if not isinstance(model, nn.Module):
         raise InputError(f"{name} must return a torch.nn.Module, got {type(model).__name__}; return the model itself")
     return model
+
+
+def _for_our_models(width: float, activation: str, slope: float) -> dict[str, Any]:
+    if not 0 < width <= 64:
+        raise InputError(f"width must be in (0, 64], got {width}; 1.0 is the model as published")
+    return {"width": width, "activation": activation_named(activation, slope)}
+
+
+def _called(name: str, factory: Factory, arguments: dict[str, Any]) -> nn.Module:
+    """What the factory makes; whatever a user's own raises is said in one line, with the call that raised it."""
+    try:
+        return factory(**arguments)
+    except SplinecutError:
+        raise
+    except Exception as error:
+        if ":" not in name:
+            raise  # a mistake of ours, which its traceback explains best
+        call = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+        raise InputError(f"{call} failed: {_line(error)}; give its arguments with --set model.KEY=VALUE") from error
+
+
+def _line(error: Exception) -> str:
+    """An error as one line that is not too long to read."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
 
 
 def describe(name: str) -> str:
@@ -127,8 +153,9 @@ def _own_factory(name: str) -> Factory:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise InputError(f"cannot import {module_name!r} of model {name!r}: {error}; put it on PYTHONPATH") from error
+    except Exception as error:  # whatever stands in a user's module runs here
+        remedy = "run this in its folder, or put that on PYTHONPATH" if isinstance(error, ImportError) else "mend it"
+        raise InputError(f"cannot import {module_name!r} of model {name!r}: {_line(error)}; {remedy}") from error
     if not callable(factory := getattr(module, attribute, None)):
         known = [found for found in vars(module) if callable(getattr(module, found))]
         raise unknown(f"factory in module {module_name!r}", attribute, known)
@@ -140,6 +167,12 @@ def _accepted(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:
     taken = inspect.signature(factory).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     return {name: value for name, value in arguments.items() if takes_all or name in taken}
+
+
+def _is_required(factory: Factory, name: str) -> bool:
+    """Whether the factory has such a parameter and no value of its own for it."""
+    parameter = inspect.signature(factory).parameters.get(name)
+    return parameter is not None and parameter.default is parameter.empty
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ const viewer = startPartition();
 startRedundancy();
 startTables();
 startRuns();
+startPrint();
 if (!document.querySelector("table.data")) document.getElementById("tables").hidden = true;
 for (const view of document.querySelectorAll(".view:not([hidden])")) {
   document.getElementById("contents").append(el("a", { href: `#${view.id}` }, view.dataset.title));

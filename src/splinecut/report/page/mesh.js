@@ -62,6 +62,17 @@ class Mesh {
     return edges;
   }
 
+  /** The size of the smallest region that a window shows some of, by the longer side of its box; Infinity if it shows none. */
+  smallest(left, low, right, high) {
+    const { box, n } = this;
+    let least = Infinity;
+    for (let at = 0; at < 4 * n; at += 4) {
+      if (box[at] > right || box[at + 2] < left || box[at + 1] > high || box[at + 3] < low) continue;
+      least = Math.min(least, Math.max(box[at + 2] - box[at], box[at + 3] - box[at + 1]));
+    }
+    return least;
+  }
+
   next(region, place) {
     return place + 1 < this.offsets[region + 1] ? place + 1 : this.offsets[region];
   }

@@ -1,27 +1,44 @@
 "use strict";
-// One picture of a partition: regions and cuts painted as pixels, data points over them; drag, wheel, pinch and keys move it.
+// One picture of a partition: regions and cuts painted as pixels, data points over them; drag, pinch and keys move it, and so
+// does the wheel with Ctrl or after a click. A plain wheel belongs to the page, which most readers only scroll through.
 // A picture that takes longer than a frame is slid and stretched while it moves, and painted exactly as soon as it rests.
 
 const FRAME = 12; // milliseconds of painting that fit into a frame at 60 a second, with room for the browser's own work
 const REST = 90; // milliseconds without a move that count as rest
 const STALE = 250; // milliseconds a picture may be slid before it is painted anew even while it moves
+const DEEPEST = 1e9; // zoom beyond the fit, at most: vertices are known to 1e-16 of the window, a ten-thousandth of a pixel then
+const MOST_STRETCH = 8; // a picture stretched further than this shows nothing of what it should
+const HINT = 1400; // milliseconds that the hint on how to zoom stays
+const PINCH = 50; // a wheel with Ctrl and smaller steps than this is a pinch on a trackpad; a notch of a wheel is 100 or more
+const PRINTED = 1260; // pixels across a printed picture: 200 an inch on its 160 mm
 const MOST_PIXELS = 2; // device pixels a page pixel, at most; more would not be seen and cost time
 
 /** Where a pane looks: the middle (u, v), and page pixels for one unit. Several panes may share one. */
 class View {
   constructor() {
     this.listeners = [];
+    this.deepest = []; // functions, one a pane: the largest scale that still shows something there, 0 if it shows nothing
     this.bounds = [0, 0, 1, 1];
+    this.least = 1; // the scale that shows everything
     this.isWhole = true; // follow the size of the pane until somebody moves
     [this.u, this.v, this.scale] = [0.5, 0.5, 1];
   }
 
   fit(bounds, width, height) {
+    this.measure(bounds, width, height);
+    this.showAll();
+  }
+
+  /** Takes note of what there is to see, and of the size of the pane it is seen in. */
+  measure(bounds, width, height) {
     this.bounds = bounds;
+    this.least = 0.96 * Math.min(width / (bounds[2] - bounds[0]), height / (bounds[3] - bounds[1]));
+  }
+
+  showAll() {
+    const { bounds } = this;
     this.isWhole = true;
-    this.u = (bounds[0] + bounds[2]) / 2;
-    this.v = (bounds[1] + bounds[3]) / 2;
-    this.scale = 0.96 * Math.min(width / (bounds[2] - bounds[0]), height / (bounds[3] - bounds[1]));
+    [this.u, this.v, this.scale] = [(bounds[0] + bounds[2]) / 2, (bounds[1] + bounds[3]) / 2, this.least];
     this.tell();
   }
 
@@ -32,10 +49,11 @@ class View {
     this.tell();
   }
 
-  /** Zooms by `factor` and keeps the point (u, v) where it is. */
+  /** Zooms by `factor` and keeps the point (u, v) where it is: out to all there is, in until there is nothing more to see. */
   zoom(factor, u = this.u, v = this.v) {
-    const widest = 100 / (this.bounds[2] - this.bounds[0]);
-    const scale = Math.min(Math.max(this.scale * factor, widest), 1e12 * widest);
+    if (this.scale * factor <= this.least) return this.showAll();
+    const most = Math.min(DEEPEST * this.least, Math.max(...this.deepest.map((of) => of())));
+    const scale = factor > 1 ? Math.max(this.scale, Math.min(this.scale * factor, most)) : this.scale * factor;
     const share = 1 - this.scale / scale;
     this.isWhole = false;
     this.scale = scale;
@@ -57,7 +75,8 @@ class Pane {
       "aria-label": "Partition: arrow keys move, plus and minus zoom, 0 shows all, Enter chooses the cut nearest the middle",
     });
     this.caption = el("figcaption", { "aria-live": "off" });
-    this.holder = el("div", { class: "canvases" }, this.under, this.over);
+    this.hint = el("div", { class: "hint", "aria-hidden": "true" }, `hold ${/Mac/.test(navigator.platform) ? "⌘" : "Ctrl"} to zoom`);
+    this.holder = el("div", { class: "canvases" }, this.under, this.over, this.hint);
     this.element = el("figure", { class: "pane" }, this.holder, this.caption);
     this.context = this.under.getContext("2d", { alpha: false });
     this.still = el("canvas"); // the last exact picture
@@ -65,22 +84,47 @@ class Pane {
     this.pointers = new Map();
     this.listen();
     view.listeners.push(() => this.draw(true));
+    view.deepest.push(() => this.deepest());
     new ResizeObserver(() => this.resize()).observe(this.holder);
   }
 
   listen() {
     const { over } = this;
-    over.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      this.view.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), ...this.at(event));
-    }, { passive: false });
+    over.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    over.addEventListener("click", () => this.hold(true)); // from here on the wheel is ours, until the picture is left
+    this.holder.addEventListener("pointerleave", () => this.hold(false));
     over.addEventListener("dblclick", (event) => this.view.zoom(2, ...this.at(event)));
     over.addEventListener("pointerdown", (event) => this.press(event));
     over.addEventListener("pointermove", (event) => this.move(event));
     for (const name of ["pointerup", "pointercancel"]) over.addEventListener(name, (event) => this.release(event));
     over.addEventListener("pointerleave", () => this.pointAt(null));
     over.addEventListener("keydown", (event) => this.key(event));
-    over.addEventListener("blur", () => this.pointAt(null));
+    over.addEventListener("blur", () => {
+      this.hold(false);
+      this.pointAt(null);
+    });
+  }
+
+  /** Zooms if somebody asked for it; else lets the page scroll and says how to ask. */
+  wheel(event) {
+    const isAsked = event.ctrlKey || event.metaKey; // browsers report a pinch on a trackpad as a wheel with Ctrl
+    if (!isAsked && !this.isHeld) return this.flash();
+    event.preventDefault();
+    const isPinch = event.ctrlKey && !event.deltaMode && Math.abs(event.deltaY) < PINCH;
+    const rate = event.deltaMode ? 0.05 : isPinch ? 0.01 : 0.0016; // lines, or pixels of a page that scrolls
+    return this.view.zoom(Math.exp(-event.deltaY * rate), ...this.at(event));
+  }
+
+  hold(isHeld) {
+    this.isHeld = isHeld;
+    this.holder.classList.toggle("held", isHeld);
+    if (isHeld) this.hint.classList.remove("shown");
+  }
+
+  flash() {
+    this.hint.classList.add("shown");
+    clearTimeout(this.fading);
+    this.fading = setTimeout(() => this.hint.classList.remove("shown"), HINT);
   }
 
   press(event) {
@@ -115,7 +159,11 @@ class Pane {
       ArrowLeft: () => this.view.pan(-step, 0), ArrowRight: () => this.view.pan(step, 0),
       ArrowUp: () => this.view.pan(0, step), ArrowDown: () => this.view.pan(0, -step),
       "+": () => this.view.zoom(1.25), "=": () => this.view.zoom(1.25), "-": () => this.view.zoom(0.8),
-      0: () => this.showAll(), Enter: () => this.choose(this.view.u, this.view.v, Infinity), Escape: () => this.told.chosen(null),
+      0: () => this.showAll(), Enter: () => this.choose(this.view.u, this.view.v, Infinity),
+      Escape: () => {
+        this.hold(false);
+        this.told.chosen(null);
+      },
     };
     if (!acts[event.key] || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
@@ -141,19 +189,51 @@ class Pane {
     this.told.chosen(edge < 0 ? null : this.mesh.owner(edge));
   }
 
+  /** The scale at which the smallest region now in sight fills the pane; 0 for a pane that is not shown. */
+  deepest() {
+    const { clientWidth: width, clientHeight: height } = this.holder, { u, v, scale } = this.view;
+    if (!this.mesh || !this.element.isConnected) return 0;
+    const smallest = this.mesh.smallest(u - width / 2 / scale, v - height / 2 / scale, u + width / 2 / scale, v + height / 2 / scale);
+    return Math.max(width, height) / smallest;
+  }
+
   showAll() {
     if (this.mesh) this.view.fit(this.mesh.bounds, this.holder.clientWidth, this.holder.clientHeight);
   }
 
   resize() {
-    const ratio = Math.min(MOST_PIXELS, devicePixelRatio || 1);
+    if (this.image || !this.size(Math.min(MOST_PIXELS, devicePixelRatio || 1))) return;
+    if (this.view.isWhole) this.showAll();
+    else if (this.mesh) this.view.measure(this.mesh.bounds, this.holder.clientWidth, this.holder.clientHeight);
+    this.draw();
+  }
+
+  /** Makes room for `ratio` pixels a page pixel; false if the pane has no size. */
+  size(ratio) {
     const width = Math.round(this.holder.clientWidth * ratio), height = Math.round(this.holder.clientHeight * ratio);
-    if (!width || !height) return;
+    if (!width || !height) return false;
     this.ratio = ratio;
     for (const canvas of [this.under, this.over, this.still]) Object.assign(canvas, { width, height });
     this.raster = new Raster(width, height);
-    if (this.view.isWhole) this.showAll();
-    this.draw();
+    return true;
+  }
+
+  /** Puts an image of what is in sight over the canvases, painted at once and finely enough for paper. */
+  print() {
+    if (!this.mesh || !this.element.isConnected || !this.size(PRINTED / this.holder.clientWidth)) return;
+    this.hover = null;
+    this.paint();
+    this.context.drawImage(this.over, 0, 0);
+    this.image = el("img", { src: this.under.toDataURL(), alt: this.caption.textContent });
+    this.holder.append(this.image);
+  }
+
+  /** Takes it away; the canvases get the size of the screen again. */
+  endPrint() {
+    if (!this.image) return;
+    this.image.remove();
+    this.image = null;
+    this.resize();
   }
 
   show(mesh) {
@@ -171,7 +251,9 @@ class Pane {
     if (this.isWaiting) return;
     this.isWaiting = true;
     requestAnimationFrame(() => {
-      const canSlide = this.isMoving && this.exact.cost > FRAME && performance.now() - this.exact.at < STALE;
+      const stretch = this.view.scale / this.exact.scale;
+      const canSlide = this.isMoving && this.exact.cost > FRAME && performance.now() - this.exact.at < STALE
+        && stretch < MOST_STRETCH && stretch > 1 / MOST_STRETCH;
       this.isWaiting = false;
       this.isMoving = undefined;
       if (!this.mesh || !this.raster || !this.element.isConnected) return;
@@ -221,14 +303,14 @@ class Pane {
   paintRegions({ scale, left, top }) {
     const { mesh, raster, xs, ys } = this, { box, offsets, ring } = mesh;
     const [u0, u1] = [-left / scale, (raster.width - left) / scale], [v0, v1] = [(top - raster.height) / scale, top / scale];
-    const { colours, classes } = this.palette(), isByClass = this.look.tint === "class";
+    const { colours, kinds } = this.palette(), isByClass = this.look.tint === "class";
     let seen = 0;
     for (let r = 0; r < mesh.n; r++) {
       if (box[4 * r] > u1 || box[4 * r + 2] < u0 || box[4 * r + 1] > v1 || box[4 * r + 3] < v0) continue;
       seen++;
       if (!raster.span(xs, ys, ring, offsets[r], offsets[r + 1])) continue;
       if (isByClass && mesh.isSplit[r]) {
-        raster.fillEach((x, y) => classes[mesh.classAt(r, (x - left) / scale, (top - y) / scale) % classes.length]);
+        raster.fillKinds((x, y) => mesh.classAt(r, (x - left) / scale, (top - y) / scale), kinds);
       } else raster.fill(colours[r]);
     }
     return seen;
@@ -242,7 +324,8 @@ class Pane {
     const classes = CLASSES.map((colour) => pixel(mix(ground, rgb(colour), dark ? 0.32 : 0.24)));
     const hues = Array.from({ length: 256 }, (_, hue) => pixel(pastel(hue, dark)));
     const of = { class: (r) => classes[mesh.winner[r] % classes.length], region: (r) => hues[mesh.hue[r]], none: () => blank }[look.tint];
-    mesh.palette = { key, classes, colours: Uint32Array.from({ length: mesh.n }, (_, r) => of(r)) };
+    const kinds = Uint32Array.from({ length: Math.max(2, mesh.outputs) }, (_, each) => classes[each % classes.length]);
+    mesh.palette = { key, kinds, colours: Uint32Array.from({ length: mesh.n }, (_, r) => of(r)) };
     return mesh.palette;
   }
 

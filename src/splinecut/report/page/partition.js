@@ -26,7 +26,7 @@ class Viewer {
     this.frame = 0;
     this.region = el("div", { class: "card" });
     this.unit = el("div", { class: "card", role: "status" });
-    this.pickers = el("div", { class: "card" });
+    this.pickers = el("div", { class: "card empty" });
     this.holder = el("div", { class: "panes" });
     const zoom = (sign, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, sign);
     this.panes[1].holder.append(el("div", { class: "zoom" },

@@ -55,20 +55,46 @@ class Raster {
     }
   }
 
-  /** Fills it pixel by pixel with `colourAt(x, y)`. */
-  fillEach(colourAt) {
+  /** Fills it with the colour of `kindAt(x, y)` at every pixel. Each kind must be a convex set, as the places are where one
+   *  affine function is the largest: what both ends of a row are, all between them is, and few places need be asked. */
+  fillKinds(kindAt, colours) {
     const { pixels, width, left, right } = this;
+    const fill = (row, from, to, a, b) => { // pixels from..to of a row, of kinds a and b at its ends
+      if (a === b) pixels.fill(colours[a], row * width + from, row * width + to + 1);
+      else if (to - from < 2) {
+        pixels[row * width + from] = colours[a];
+        pixels[row * width + to] = colours[b];
+      } else {
+        const middle = (from + to) >> 1, kind = kindAt(middle + 0.5, row + 0.5);
+        fill(row, from, middle, a, kind);
+        fill(row, middle, to, kind, b);
+      }
+    };
     for (let row = this.first; row < this.last; row++) {
-      for (let x = left[row]; x < right[row]; x++) pixels[row * width + x] = colourAt(x + 0.5, row + 0.5);
+      const from = left[row], to = right[row] - 1;
+      if (from <= to) fill(row, from, to, kindAt(from + 0.5, row + 0.5), kindAt(to + 0.5, row + 0.5));
     }
   }
 
   /** A smooth line `thick` pixels wide, mixed in with `strength` 0 to 256. */
   line(x0, y0, x1, y1, colour, strength, thick) {
-    const { width, height } = this;
-    if ((x0 < -thick && x1 < -thick) || (x0 > width + thick && x1 > width + thick)) return;
-    if ((y0 < -thick && y1 < -thick) || (y0 > height + thick && y1 > height + thick)) return;
-    const dx = x1 - x0, dy = y1 - y0;
+    const { width, height } = this, margin = 2 * thick + 1, right = width + margin, low = height + margin;
+    if ((x0 < -margin && x1 < -margin) || (x0 > right && x1 > right)) return;
+    if ((y0 < -margin && y1 < -margin) || (y0 > low && y1 > low)) return;
+    let dx = x1 - x0, dy = y1 - y0;
+    if (x0 < -margin || x1 < -margin || x0 > right || x1 > right || y0 < -margin || y1 < -margin || y0 > low || y1 > low) {
+      // Deep in a zoom the ends lie 10^12 pixels away. Only the part in sight is painted: the shares of the way at which the
+      // line enters and leaves the window, by Liang & Barsky 1984.
+      let enter = 0, leave = 1;
+      for (const [step, start, end] of [[dx, -margin - x0, right - x0], [dy, -margin - y0, low - y0]]) {
+        if (step === 0) continue; // beside the window on this axis: left above
+        enter = Math.max(enter, Math.min(start / step, end / step));
+        leave = Math.min(leave, Math.max(start / step, end / step));
+      }
+      if (!(enter < leave)) return;
+      [x0, y0, x1, y1] = [x0 + enter * dx, y0 + enter * dy, x0 + leave * dx, y0 + leave * dy];
+      [dx, dy] = [x1 - x0, y1 - y0];
+    }
     if (Math.abs(dx) >= Math.abs(dy)) {
       if (dx > 0) this.run(x0, y0, x1, dy / dx, width, height, 1, width, colour, strength, thick);
       else if (dx < 0) this.run(x1, y1, x0, dy / dx, width, height, 1, width, colour, strength, thick);
@@ -84,6 +110,7 @@ class Raster {
     const redBlue = colour & 0xff00ff, green = colour & 0xff00;
     let low = b0 + (from + 0.5 - a0) * slope - half;
     for (let a = from; a < to; a++, low += slope) {
+      if (low >= wide) continue; // before `| 0`, which wraps beyond 2^31 and would count the way back pixel by pixel
       const high = low + 2 * half, first = low > 0 ? low | 0 : 0, stop = high < wide ? high : wide;
       for (let b = first; b < stop; b++) {
         const cover = (b + 1 < high ? b + 1 : high) - (b > low ? b : low);

@@ -35,6 +35,7 @@ function fate(film, unit) {
 
 /** Fills a card with what is known of the chosen unit. */
 async function showUnit(card, film, unit, frame) {
+  card.classList.toggle("empty", !unit);
   if (!unit) {
     card.replaceChildren(el("h3", {}, "Chosen unit"), el("p", {}, "Click a cut, press Enter over the picture, or choose below."));
     return;
@@ -56,6 +57,7 @@ async function showUnit(card, film, unit, frame) {
 function showRegion(card, film, pane, place) {
   const { mesh } = pane;
   const region = place && mesh ? mesh.locate(...place) : -1;
+  card.classList.toggle("empty", region < 0);
   if (region < 0) {
     card.replaceChildren(el("h3", {}, "Region"), el("p", {}, "Point at the picture to read the affine map that the network is there."));
     return;
