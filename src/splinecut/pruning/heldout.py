@@ -7,9 +7,11 @@ behind a global pooling for instance: 256 photographs explain 1,280 channels exa
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
@@ -107,18 +109,22 @@ def _warn(wanted: Sequence[Reader], rows: Mapping[tuple[str, str], int], n_input
     if few:
         needed = max(-(-len(r.columns) * n_inputs // max(1, rows[r.place])) for r in few)
         named = list(dict.fromkeys(reader.module for reader in few))
-        warnings.warn(
+        say(
             f"a probe of {n_inputs} inputs has fewer rows than units at {listed(named)}: what can leave there is a "
-            f"guess; {needed} inputs or more would do",
-            ProbeWarning,
-            stacklevel=3,
+            f"guess; {needed} inputs or more would do"
         )
     elif n_fitted == n_inputs:
-        warnings.warn(
-            "a probe of one input leaves none to measure errors on; give a few hundred training inputs",
-            ProbeWarning,
-            stacklevel=3,
-        )
+        say("a probe of one input leaves none to measure errors on; give a few hundred training inputs")
+
+
+def say(message: str) -> None:
+    """A ProbeWarning at the line outside splinecut that asked for what is warned of."""
+    ours = str(Path(__file__).parents[1])
+    frame, depth, outermost = sys._getframe(), 1, 1
+    while frame.f_back is not None:
+        outermost = depth if frame.f_code.co_filename.startswith(ours) else outermost
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, ProbeWarning, stacklevel=outermost + 1)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

@@ -12,7 +12,6 @@ fitted network.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +28,7 @@ from splinecut.networks.inputs import Arguments, as_arguments, batches, check_fi
 from splinecut.networks.units import Groups, Keep, UnitGroup
 from splinecut.networks.wrappers import evaluating
 from splinecut.pruning.evidence import Reader, batch_size, readers, unit_cuts
-from splinecut.pruning.heldout import ProbeWarning, listed
+from splinecut.pruning.heldout import listed, say
 from splinecut.pruning.norms import Statistics, correct, on_first_input, tracking
 from splinecut.pruning.norms import replace as replace_statistics
 from splinecut.pruning.regression import fitted
@@ -137,18 +136,12 @@ def _with_path(look: Callable[[str, nn.Module, Tensor], None], path: str) -> Cal
 
 def _warn(left_alone: list[str], n_inputs: int) -> None:
     if left_alone:
-        warnings.warn(
+        say(
             f"not refitted, since on held-out inputs their weights do better as they are: {listed(left_alone)}; "
-            f"give more than {n_inputs} inputs as probe",
-            ProbeWarning,
-            stacklevel=4,
+            f"give more than {n_inputs} inputs as probe"
         )
     elif n_inputs == 1:
-        warnings.warn(
-            "a refit on one input cannot be checked; give a few hundred training inputs as probe",
-            ProbeWarning,
-            stacklevel=4,
-        )
+        say("a refit on one input cannot be checked; give a few hundred training inputs as probe")
 
 
 @torch.no_grad()
