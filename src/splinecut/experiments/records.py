@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from splinecut.errors import SplinecutError
+from splinecut.errors import InputError, SplinecutError
 from splinecut.files import write_json
 from splinecut.training.ledger import Ledger
 
@@ -58,7 +59,21 @@ class Record:
 
     def save(self, folder: str | Path) -> Path:
         """Writes the record into its run folder; from then on the run is complete."""
-        return write_json(Path(folder) / FILE, asdict(self))
+        facts = asdict(self)
+        for place in _not_finite(facts):
+            raise InputError(
+                f"a record must hold finite numbers, got NaN or an infinity at {place}; the run went wrong"
+            )
+        return write_json(Path(folder) / FILE, facts)
+
+
+def _not_finite(facts: Any, place: str = "") -> Iterator[str]:
+    """Where numbers are that JSON has no word for."""
+    if isinstance(facts, float) and not math.isfinite(facts):
+        yield place
+    inner = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list | tuple) else ()
+    for key, value in inner:
+        yield from _not_finite(value, f"{place}.{key}" if place else str(key))
 
 
 def load(folder: str | Path) -> Record:

@@ -21,8 +21,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from splinecut.errors import InputError
+from splinecut.networks.inputs import Arguments, as_arguments
 
-Example = Tensor | tuple[int, ...] | tuple[Any, ...]
+Example = Tensor | tuple[int, ...] | Arguments
 """A batch of inputs, the shape of one, or a tuple of the network's arguments."""
 
 
@@ -110,11 +111,9 @@ def _pretend(model: nn.Module, example: Example, batch: int, *watching: Any) -> 
             raise InputError(f"{type(model).__name__} does not take inputs of shape {shapes}: {reason}") from error
 
 
-def _arguments(example: Example) -> tuple[Any, ...]:
-    if isinstance(example, Tensor):
-        return (example,)
-    is_shape = all(isinstance(length, int) for length in example)
-    return (torch.empty(1, *example),) if is_shape else tuple(example)
+def _arguments(example: Example) -> Arguments:
+    is_shape = isinstance(example, tuple) and all(isinstance(length, int) for length in example)
+    return (torch.empty(1, *example),) if is_shape else as_arguments(example)
 
 
 def _fake(value: Any, batch: int, reference: Tensor) -> Any:

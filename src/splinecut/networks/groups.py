@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from splinecut.errors import InputError, unknown
 from splinecut.networks.branches import branches
 from splinecut.networks.cost import count_flops
 from splinecut.networks.flow import Maker, Walk, canonical_names
+from splinecut.networks.inputs import Arguments, as_arguments, count, take
 from splinecut.networks.randomized import copied, run
 from splinecut.networks.ties import varies
 from splinecut.networks.trace import export
@@ -30,7 +30,7 @@ RESIDUAL = {
 _ROWS = 2  # of the example that are run
 
 
-def groups(model: nn.Module, example: Tensor | tuple[Any, ...], residual: str = "tied", prove: bool = True) -> Groups:
+def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied", prove: bool = True) -> Groups:
     """The groups of `model`, in the order they run; `left_whole` says what cannot be cut and why.
 
     example:  (batch, *input), or a tuple of the network's arguments.
@@ -54,7 +54,7 @@ def groups(model: nn.Module, example: Tensor | tuple[Any, ...], residual: str = 
         return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
 
 
-def blocks(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[Branch, ...]:
+def blocks(model: nn.Module, example: Tensor | Arguments) -> tuple[Branch, ...]:
     """The residual branches of `model` that can be dropped whole, their shortcuts being kept."""
     return groups(model, example, residual="inner").branches
 
@@ -67,28 +67,23 @@ def _spare(model: nn.Module) -> nn.Module:
         return model
 
 
-def _rows(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+def _rows(model: nn.Module, example: Tensor | Arguments) -> tuple[Arguments, int]:
     """The arguments to read the network with, and how many inputs they are.
 
     Two rows of the example do, where all tensors have the same number of rows and the network runs on two. Otherwise
     (a graph's nodes and edges) the example is taken whole, as one input.
     """
-    inputs = example if isinstance(example, tuple) else (example,)
+    inputs = as_arguments(example)
     given = [value for value in inputs if isinstance(value, Tensor)]
-    if not given or max(value.ndim for value in given) < 2:
-        remedy = "add a batch axis" if given else "give what the network is called with"
-        raise InputError(
-            "example must be a batch of inputs (batch, *input) or a tuple of the network's arguments, "
-            f"got {_shapes(inputs)}; {remedy}"
-        )
-    lengths = {len(value) for value in given if value.ndim}
-    rows = min(_ROWS, *lengths) if len(lengths) == 1 else 0
-    short = tuple(v[:rows] if isinstance(v, Tensor) and v.ndim else v for v in inputs) if rows else inputs
+    if max(value.ndim for value in given) < 2:
+        raise InputError(f"example must be a batch of inputs (batch, *input), got {_shapes(inputs)}; add a batch axis")
+    has_rows = len({len(value) for value in given if value.ndim}) == 1
+    short = take(inputs, slice(_ROWS)) if has_rows else inputs
     try:
         run(model, short)
-        return short, rows or 1
+        return short, count(short) if has_rows else 1
     except Exception as error:  # whatever the network raises: what it was given is wrong, or was cut wrongly
-        if short is inputs:
+        if not has_rows:
             raise _does_not_run(inputs, error) from error
     try:
         run(model, inputs)
@@ -97,7 +92,7 @@ def _rows(model: nn.Module, example: Tensor | tuple[Any, ...]) -> tuple[tuple[An
     return inputs, 1
 
 
-def _does_not_run(inputs: tuple[Any, ...], error: Exception) -> InputError:
+def _does_not_run(inputs: Arguments, error: Exception) -> InputError:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     hint = "; does the example lack a batch axis?" if len(inputs) == 1 and inputs[0].ndim in (1, 3) else ""
     return InputError(
@@ -105,7 +100,7 @@ def _does_not_run(inputs: tuple[Any, ...], error: Exception) -> InputError:
     )
 
 
-def _shapes(inputs: tuple[Any, ...]) -> str:
+def _shapes(inputs: Arguments) -> str:
     return ", ".join(
         f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__ for value in inputs
     )

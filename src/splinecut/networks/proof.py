@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splinecut.networks.inputs import Arguments
 from splinecut.networks.randomized import RandomizedCopy, close, copied, floating, randomized_copy, run, tensors
 from splinecut.networks.surgery.cut import cut
 from splinecut.networks.surgery.mask import mask
@@ -33,7 +34,7 @@ Fails = Callable[[Sequence[str]], str | None]
 """(names of what leaves) -> why the network without it is wrong; None where it is right"""
 
 
-def proved(model: nn.Module, groups: Groups, inputs: tuple[Any, ...]) -> Groups:
+def proved(model: nn.Module, groups: Groups, inputs: Arguments) -> Groups:
     """The groups and branches that can leave as they claim; the groups that cannot are left whole, with the reason.
 
     Where nothing compared reacts to what was removed, `Groups.unproved` says so.
@@ -181,7 +182,7 @@ def _train_check(spare: RandomizedCopy, groups: Groups) -> Fails:
     return fails
 
 
-def _untrainable(model: nn.Module, inputs: tuple[Any, ...]) -> str | None:
+def _untrainable(model: nn.Module, inputs: Arguments) -> str | None:
     """Why one forward and backward pass in train mode fails; None where it does not."""
     try:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from splinecut.networks.inputs import Arguments
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.wrappers import evaluating
 
@@ -35,13 +36,13 @@ class RandomizedCopy:
     """
 
     model: nn.Module
-    inputs: tuple[Any, ...]
+    inputs: Arguments
     outputs: list[Tensor]
     slack: float
     is_random: bool
 
 
-def randomized_copy(model: nn.Module, inputs: tuple[Any, ...]) -> RandomizedCopy:
+def randomized_copy(model: nn.Module, inputs: Arguments) -> RandomizedCopy:
     """The copy with the most telling numbers on which the network still runs and gives finite values.
 
     Random weights, inputs and float64 come first. A network that insists on its own precision, weights or inputs gets
@@ -63,7 +64,7 @@ def randomized_copy(model: nn.Module, inputs: tuple[Any, ...]) -> RandomizedCopy
 
 def _candidate(
     model: nn.Module,
-    inputs: tuple[Any, ...],
+    inputs: Arguments,
     dtype: torch.dtype | None,
     has_random_inputs: bool,
     has_random_weights: bool,
@@ -98,7 +99,7 @@ def copied(model: nn.Module) -> nn.Module:
     return spare
 
 
-def run(model: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> list[Tensor]:
+def run(model: nn.Module, inputs: Arguments, seed: int = 0) -> list[Tensor]:
     """All tensors that `model` gives in eval mode; what it draws at random is decided by `seed`."""
     with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

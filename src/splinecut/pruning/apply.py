@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks import surgery
+from splinecut.networks.finite import check_made
+from splinecut.networks.inputs import Arguments
 from splinecut.networks.surgery import Mask
 from splinecut.networks.wrappers import unwrapped
 from splinecut.pruning import refit as refitting
@@ -29,13 +31,15 @@ def cut(
     ticket: Ticket,
     optimizer: torch.optim.Optimizer | None = None,
     refit: str | None = None,
-    probe: Float[Tensor, "samples *input"] | None = None,
+    probe: Float[Tensor, "samples *input"] | Arguments | None = None,
 ) -> nn.Module:
     """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike.
 
     refit: None leaves the kept weights as they are; "fold" hands the outgoing weights of removed units to kept ones
     whose cut they repeat, without data; "least_squares" fits what reads the cut groups to what the whole network
-    sent there, on a `probe` of training inputs, and recalibrates batch norms.
+    sent there, on a `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch
+    norms by what the cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
+    keeps its weights, and a ProbeWarning names it. A result that is not finite is refused.
     """
     if ticket.groups is None:
         raise InputError("a ticket of single weights makes no smaller network; apply it with sc.mask")
@@ -49,4 +53,5 @@ def cut(
     elif refit == "least_squares":
         assert probe is not None
         refitting.least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
+    check_made(smaller, unwrapped(model), f"refit={refit!r}")
     return smaller

@@ -90,10 +90,10 @@ class BoundaryKinks(Method):
             return 0
         graph, regions = self._scene(evidence)
         n_regions = sum(estimate_regions(graph, region) for region in regions)
-        return round((len(evidence.probe) + n_regions) * forward_flops)
+        return round((evidence.n_inputs + n_regions) * forward_flops)
 
     def _scene(self, evidence: Evidence) -> tuple[Graph, list[Slice]]:
-        model, probe = evidence.model, evidence.probe
+        model, probe = evidence.model, evidence.images
         regions = slices_through(probe, predicted(model, probe), self.slices, evidence.seed)
         with evaluating(model):
             return trace(model, probe[:1]), regions

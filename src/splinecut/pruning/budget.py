@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int64
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.units import BLOCKS, Groups
+from splinecut.pruning.options import is_number
 
 OF = ("channels", "weights", "flops", "blocks")
 SCOPES = ("global", "layer", "stage")
@@ -35,14 +36,18 @@ class Budget:
     floor: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.keep <= 1:
-            raise InputError(f"keep must be in (0, 1], got {self.keep}; use 1.0 to keep everything")
+        if not is_number(self.keep) or not 0 < self.keep <= 1:
+            raise InputError(f"keep must be in (0, 1], got {self.keep!r}; use 1.0 to keep everything")
         if self.of not in OF:
             raise unknown("kind of budget", str(self.of), OF)
         if self.scope not in SCOPES:
             raise unknown("scope", str(self.scope), SCOPES)
-        if self.floor < 0 or int(self.floor) != self.floor:
-            raise InputError(f"floor must be a count of units, got {self.floor}; 0 lets groups go empty")
+        if not is_number(self.floor) or self.floor < 0 or self.floor % 1:
+            raise InputError(f"floor must be a count of units, got {self.floor!r}; 0 lets groups go empty")
+
+        for name, kind in (("keep", float), ("floor", int)):  # NumPy's numbers are not written to a ticket's JSON
+            if not isinstance(getattr(self, name), int | float):
+                object.__setattr__(self, name, kind(getattr(self, name)))
 
     def __str__(self) -> str:
         return f"keep {self.keep:g} of {self.of}, {self.scope}, floor {self.floor}"

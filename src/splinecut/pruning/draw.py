@@ -12,18 +12,20 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, UnprovedWarning, unknown
 from splinecut.networks.groups import groups as read_groups
+from splinecut.networks.inputs import Arguments, as_arguments, check_finite
 from splinecut.networks.units import Groups
 from splinecut.networks.wrappers import unwrapped
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.catalogue import METHODS
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.method import Method
+from splinecut.pruning.options import check_options, is_number
 from splinecut.pruning.ticket import Ticket
 
 
 def draw(
     model: nn.Module,
-    example: Float[Tensor, "samples *input"],
+    example: Float[Tensor, "samples *input"] | Arguments,
     method: str = "spline",
     keep: float | None = None,
     budget: Budget | None = None,
@@ -34,8 +36,9 @@ def draw(
 ) -> Ticket:
     """The ticket that `method` draws for `model`: which channels, or single weights, stay within the budget.
 
-    example:  a batch of inputs; its shape is what the network is read with, and criteria that look at activations
-              look at these, so give a few hundred training images.
+    example:  a batch of inputs, or a tuple of the network's arguments; its shape is what the network is read with,
+              and criteria that look at activations look at these, so give a few hundred training images. They must be
+              finite; where a layer has fewer rows of them than units, a ProbeWarning says how many would do.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
     budget:   its scope must be the method's own where both are given; the default "global" gives way to the method's.
     residual: "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
@@ -46,10 +49,17 @@ def draw(
     """
     if (keep is None) == (budget is None):
         raise InputError(f"give either keep or budget, got keep={keep} and budget={budget}; keep=0.5 is Budget(0.5)")
+    if budget is not None and not isinstance(budget, Budget):
+        remedy = f"keep={budget}" if is_number(budget) else 'budget=sc.Budget(0.5, "flops"), or keep=0.5'
+        raise InputError(f"budget must be a Budget, got {budget!r}; write {remedy}")
     chosen = named(method, budget, options)
     if type(chosen).search is not Method.search:
         raise InputError(f"{method} draws only after a search or training of its own; run it from a recipe: sc.run")
-    budget = _within_scope(chosen, budget or Budget(keep or 0.0, chosen.units))
+    if budget is None:
+        assert keep is not None
+        budget = Budget(keep, chosen.units)
+    budget = _within_scope(chosen, budget)
+    check_finite(as_arguments(example), "the example inputs")
     bare = unwrapped(model)
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     if chosen.units != "weights":
@@ -71,13 +81,11 @@ def _check_groups(groups: Groups, budget: Budget) -> None:
 
 def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Method:
     """The method of that name with these options; where it ranks by scope, the budget's is its own."""
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    known = [field.name for field in fields(METHODS[method])]
-    for name in options:
-        if name not in known:
-            raise unknown(f"option of {method}", name, known)
-    scope = {"scope": budget.scope} if budget is not None and "scope" in known else {}
+    if not isinstance(method, str) or method not in METHODS:
+        raise unknown("method", str(method), METHODS)
+    check_options(method, METHODS[method], options)
+    ranks_by_scope = "scope" in {field.name for field in fields(METHODS[method])}
+    scope = {"scope": budget.scope} if budget is not None and ranks_by_scope else {}
     return METHODS[method](**{**scope, **options})
 
 

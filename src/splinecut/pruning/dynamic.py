@@ -36,7 +36,7 @@ from splinecut.networks.wrappers import evaluating
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence, Reader, readers
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.refit import NORMS
+from splinecut.pruning.norms import NORMS
 from splinecut.pruning.rounds import shortened
 from splinecut.pruning.simple import add_rows
 from splinecut.pruning.slimming import norms_of
@@ -102,7 +102,7 @@ class GlobalDynamic(Method):
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward and a backward pass of the probe; nothing where the search has scored, and paid, already."""
-        return 0 if evidence.found is not None else TRAIN * len(evidence.probe) * forward_flops
+        return 0 if evidence.found is not None else TRAIN * evidence.n_inputs * forward_flops
 
 
 def gate_derivatives(

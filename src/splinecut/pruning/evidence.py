@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.geometry.cuts import Cuts, cuts, fold_batch_norm
+from splinecut.networks.inputs import Arguments, as_arguments, batches, count, to_model
 from splinecut.networks.units import Groups, Producer, UnitGroup
 from splinecut.networks.wrappers import evaluating
 
@@ -27,7 +28,7 @@ NO_GROUPS = Groups((), {}, (), {}, {}, {})  # of methods whose units are single 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A network in the state it is judged in. `probe`: (samples, *input), as the network takes them.
+    """A network in the state it is judged in. `probe`: (samples, *input), or a tuple of the network's arguments.
 
     labels: the classes of the probe, for criteria that need a loss.
     found:  what the method's own search gave, if it has one.
@@ -35,16 +36,37 @@ class Evidence:
 
     model: nn.Module
     groups: Groups
-    probe: Float[Tensor, "samples *input"]
+    probe: Float[Tensor, "samples *input"] | Arguments
     seed: int = 0
     labels: Int64[Tensor, " samples"] | None = None
     found: Any = None
+
+    @property
+    def arguments(self) -> Arguments:
+        """The probe as the arguments of a call."""
+        return as_arguments(self.probe)
+
+    @property
+    def n_inputs(self) -> int:
+        """How many samples the probe has."""
+        return count(self.arguments)
+
+    @property
+    def images(self) -> Float[Tensor, "samples *input"]:
+        """The probe of a network with one argument, for criteria that follow that one through the network."""
+        first, *others = self.arguments
+        if others or not isinstance(first, Tensor):
+            raise InputError(
+                f"this method needs a network with one argument, got a probe of {1 + len(others)}; use 'spline', "
+                "which takes any, or a method that looks at weights only, such as 'l2'"
+            )
+        return first
 
     def labelled(self) -> tuple[Float[Tensor, "samples *input"], Int64[Tensor, " samples"]]:
         """The probe with its labels; refuses where they were not given."""
         if self.labels is None:
             raise InputError("this method looks at the loss and needs labels; pass labels= beside the example inputs")
-        return self.probe, self.labels
+        return self.images, self.labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +133,11 @@ def readers(model: nn.Module, group: UnitGroup) -> list[Reader]:
     return found
 
 
+def first_input(inputs: tuple[Any, ...], by_name: dict[str, Any]) -> Tensor:
+    """What a layer is called with, by position or by name."""
+    return cast(Tensor, inputs[0] if inputs else next(iter(by_name.values())))
+
+
 class _Enough(Exception):
     """The last layer of interest has been reached."""
 
@@ -119,10 +146,12 @@ class _Enough(Exception):
 def _watching(model: nn.Module, see: dict[str, Callable[[Tensor], None]]) -> Iterator[None]:
     """Calls `see[path]` with the input of the module at `path` whenever it runs."""
 
-    def hook(look: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda _, inputs: look(inputs[0].detach())
+    def hook(look: Callable[[Tensor], None]) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        return lambda _, inputs, by_name: look(first_input(inputs, by_name).detach())
 
-    handles = [model.get_submodule(path).register_forward_pre_hook(hook(look)) for path, look in see.items()]
+    handles = [
+        model.get_submodule(path).register_forward_pre_hook(hook(look), with_kwargs=True) for path, look in see.items()
+    ]
     try:
         yield
     finally:
@@ -131,20 +160,21 @@ def _watching(model: nn.Module, see: dict[str, Callable[[Tensor], None]]) -> Ite
 
 
 @torch.no_grad()
-def watch(model: nn.Module, probe: Tensor, see: dict[str, Callable[[Tensor], None]]) -> None:
+def watch(model: nn.Module, probe: Tensor | Arguments, see: dict[str, Callable[[Tensor], None]]) -> None:
     """Runs the probe through `model` in eval mode, batch by batch, and shows what enters the modules in `see`."""
-    like = next(model.parameters())
+    arguments = as_arguments(probe)
     with evaluating(model), torch.random.fork_rng(devices=[]), _watching(model, see):
-        for part in probe.split(_batch(probe)):
+        for part in batches(arguments, batch_size(arguments)):
             try:
-                model(part.to(like.device, like.dtype))
+                model(*to_model(part, model))
             except _Enough:
                 continue
 
 
-def _batch(probe: Tensor) -> int:
+def batch_size(arguments: Arguments) -> int:
     """How many inputs of the probe run together."""
-    return max(1, min(BATCH, NUMBERS // max(1, probe[0].numel())))
+    largest = max(value[0].numel() for value in arguments if isinstance(value, Tensor) and value.ndim)
+    return max(1, min(BATCH, NUMBERS // max(1, largest)))
 
 
 def stop() -> None:
@@ -170,6 +200,8 @@ class Moments:
         return cls(np.zeros(size), np.zeros(size), np.zeros((size, size)))
 
     def add(self, rows: Float[Tensor, "rows units"]) -> None:
+        if rows.dtype.itemsize < 4:  # half precision holds neither the sums nor the products
+            rows = rows.float()
         if not self.n_rows:
             self.origin = rows.mean(0).cpu().numpy()
         beyond = rows - torch.from_numpy(self.origin).to(rows)
@@ -178,6 +210,11 @@ class Moments:
         # the network runs on: those of NumPy's BLAS would go on spinning into the next layer.
         self.products += (beyond.T @ beyond).cpu().numpy()
         self.n_rows += len(rows)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every product could be represented; NaN in an input, or a square beyond the precision, is not."""
+        return bool(np.isfinite(self.products).all() and np.isfinite(self.total).all())
 
     @property
     def mean(self) -> Float[np.ndarray, " units"]:
@@ -189,10 +226,17 @@ class Moments:
         return self.products / max(1, self.n_rows) - np.outer(beyond, beyond)
 
 
-def moments(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str], Moments]:
-    """Mean and covariance of what the units send to each reader, by its place; one pass of the probe."""
+def moments(
+    model: nn.Module, probe: Tensor | Arguments, wanted: Sequence[Reader], n_rows: int = ROWS
+) -> tuple[dict[tuple[str, str], Moments], dict[tuple[str, str], int]]:
+    """Mean and covariance of what the units send to each reader, by its place, and how many rows it sees in all.
+
+    One pass of the probe. At most about `n_rows` rows of a reader are looked at.
+    """
+    arguments = as_arguments(probe)
     found = {reader.place: Moments.of(len(reader.columns)) for reader in wanted}
-    most = int(ROWS * _batch(evidence.probe) / max(1, len(evidence.probe)))
+    rows = dict.fromkeys(found, 0)
+    most = int(n_rows * batch_size(arguments) / count(arguments))
     see: dict[str, Callable[[Tensor], None]] = {}
     for module in {reader.module for reader in wanted}:
         here = [reader for reader in wanted if reader.module == module]
@@ -200,10 +244,17 @@ def moments(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str
         def look(x: Tensor, here: list[Reader] = here) -> None:
             for reader in here:
                 found[reader.place].add(reader.rows(x, stride(reader.n_rows(x), most)))
+                rows[reader.place] += reader.n_rows(x)
 
         see[module] = look
-    watch(evidence.model, evidence.probe, see)
-    return found
+    watch(model, arguments, see)
+    for reader in wanted:
+        if not found[reader.place].is_finite:
+            raise InputError(
+                f"what reaches {reader.module} on the probe must be finite and its squares too, got NaN or infinities; "
+                "give inputs normalised as in training, and check that the network itself is finite on them"
+            )
+    return found, rows
 
 
 def stride(n_rows: int, most: int) -> int:

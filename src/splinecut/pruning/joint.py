@@ -10,10 +10,14 @@ This is the closed form of least-squares refitting, and of Optimal Brain Surgeon
 weights. As units leave, H loses a row and a column (a Schur complement) and W takes over what was handed on, so that
 the next error is again exact. Divided by the variance of all that the layer receives, errors of layers of any fan-in
 mean the same thing, which cosines of weight vectors do not.
+
+These errors are of the inputs that G was taken from, and too small where G has few rows. So they decide only the order
+in which units of a group leave; what it costs is measured on held-out inputs (`pruning.heldout`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +27,10 @@ import torch
 from jaxtyping import Float, Int64
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
-from torch import nn
 
 from splinecut.networks.units import UnitGroup
-from splinecut.pruning.evidence import Evidence, Moments, Reader, moments, readers
+from splinecut.pruning.evidence import Evidence, readers
+from splinecut.pruning.heldout import Sent, in_turn, pseudo_inverse, solved, what_is_sent
 
 RIDGE = 1e-4  # of the mean variance: units that the probe never moves still need an inverse
 BLOCK = 64  # a group is emptied in about so many rounds, or one unit a round if it is smaller
@@ -51,14 +55,8 @@ class _Elimination:
         self._factors = [np.empty_like(self.inverse) for _ in range(3)]
 
     @classmethod
-    def of(cls, model: nn.Module, reader: Reader, seen: Moments) -> _Elimination:
-        covariance = seen.covariance
-        weight = reader.weight(model).flatten(1).cpu().numpy()
-        outgoing = weight @ weight.T
-        received = float((outgoing * covariance).sum())
-        ridge = RIDGE * max(float(covariance.diagonal().mean()), np.finfo(float).tiny)
-        inverse = _inverse(covariance + ridge * np.eye(len(covariance)))
-        return cls(inverse, outgoing, max(received, np.finfo(float).tiny))
+    def of(cls, sent: Sent) -> _Elimination:
+        return cls(_inverse(sent.fit + RIDGE * np.eye(len(sent.fit))), sent.outgoing, sent.received)
 
     def errors(self) -> Float[np.ndarray, " alive"]:
         """What each unit's leaving would cost now, as a share of what the layer receives."""
@@ -68,7 +66,7 @@ class _Elimination:
         """Takes out the units at these places among those alive; the others take over their outgoing weights."""
         gone = self.alive[places]
         taken, outgoing = self._rows(gone, slice(None))
-        handed = -np.linalg.solve(taken[:, gone], taken)
+        handed = -solved(taken[:, gone], taken)
         shared = outgoing + 0.5 * outgoing[:, gone] @ handed
         self.inverse_now += (taken * handed).sum(0)
         self.outgoing_now += 2 * (handed * shared).sum(0)
@@ -91,7 +89,7 @@ def _inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     """The inverse of a symmetric matrix: at half the price where it is positive definite beyond rounding."""
     factor, is_indefinite = lapack.dpotrf(matrix, lower=1)
     if is_indefinite:
-        return np.linalg.inv(matrix)
+        return pseudo_inverse(matrix)
     lower = lapack.dpotri(factor, lower=1, overwrite_c=1)[0]  # zero above the diagonal, as dpotrf left it
     inverse = lower + lower.T
     inverse.flat[:: len(matrix) + 1] *= 0.5
@@ -99,44 +97,40 @@ def _inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
 
 
 def leaving_errors(evidence: Evidence) -> dict[str, Float[np.ndarray, " units"]]:
-    """For every unit, the relative error its leaving adds when it is its turn in the greedy order of its group.
+    """For every unit, the relative error on held-out inputs that its leaving adds when it is its turn in its group.
 
     Errors of a group never fall along its order: a unit cannot be cheaper to remove than one that must go before it.
     The last unit of a group, without which the next layer receives nothing, has error 1 at least. A group that no
     refittable layer reads gets infinite errors: nothing is known about it, so it goes last.
     """
-    model = evidence.model
-    read = {group.name: readers(model, group) for group in evidence.groups}
-    seen = moments(evidence, [reader for found in read.values() for reader in found])
+    read = {group.name: readers(evidence.model, group) for group in evidence.groups}
+    sent = what_is_sent(evidence, [reader for found in read.values() for reader in found])
 
-    def in_turn(group: UnitGroup) -> Float[np.ndarray, " units"]:
-        return _in_turn(group, [_Elimination.of(model, reader, seen[reader.place]) for reader in read[group.name]])
+    def errors(group: UnitGroup) -> Float[np.ndarray, " units"]:
+        here = [sent[reader.place] for reader in read[group.name]]
+        return in_turn(here, leaving_order(here)) if here else np.full(group.size, np.inf)
 
     # Thousands of small products: threads of BLAS would wait longer than they work, so that groups share the cores.
     by_work = sorted(evidence.groups, key=lambda group: -(group.size**3) * len(read[group.name]))
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        found = dict(zip((group.name for group in by_work), pool.map(in_turn, by_work), strict=True))
+        found = dict(zip((group.name for group in by_work), pool.map(errors, by_work), strict=True))
     return {group.name: found[group.name] for group in evidence.groups}
 
 
-def _in_turn(group: UnitGroup, eliminations: list[_Elimination]) -> Float[np.ndarray, " units"]:
-    result = np.full(group.size, np.inf)
-    if not eliminations:
-        return result
-    alive, so_far = np.arange(group.size), 0.0
-    per_round = max(1, group.size // BLOCK)
+def leaving_order(sent: Sequence[Sent]) -> Int64[np.ndarray, " units"]:
+    """A group's units, the first to leave first: always those whose leaving costs its readers least just then."""
+    eliminations = [_Elimination.of(one) for one in sent]
+    alive, order = np.arange(len(sent[0].fit)), []
+    per_round = max(1, len(alive) // BLOCK)
     while len(alive) > 1:
         errors = np.sum([one.errors() for one in eliminations], axis=0)
         # Of equal errors the higher index leaves first, as everywhere.
-        order = np.lexsort((-alive, errors))[: min(per_round, len(alive) - 1)]
-        for place in order:
-            so_far = max(so_far, float(errors[place]))
-            result[alive[place]] = so_far
+        places = np.lexsort((-alive, errors))[: min(per_round, len(alive) - 1)]
+        order.append(alive[places])
         for one in eliminations:
-            one.remove(order)
-        alive = np.delete(alive, order)
-    result[alive[0]] = max(so_far, 1.0)
-    return result
+            one.remove(places)
+        alive = np.delete(alive, places)
+    return np.concatenate([*order, alive])
 
 
 def finite(scores: dict[str, Float[np.ndarray, " units"]]) -> dict[str, Float[np.ndarray, " units"]]:

@@ -28,7 +28,7 @@ from splinecut.networks import surgery
 from splinecut.networks.surgery.optimizer import sliced
 from splinecut.networks.units import Groups
 from splinecut.pruning.budget import Keep
-from splinecut.pruning.refit import NORMS
+from splinecut.pruning.norms import NORMS
 from splinecut.pruning.zeros import prunable_weights
 from splinecut.training.hooks import Hook, Moment
 

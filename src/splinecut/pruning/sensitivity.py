@@ -64,7 +64,7 @@ class Snip(Sensitivity):
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """One forward and backward of the probe."""
-        return TRAIN * forward_flops * len(evidence.probe)
+        return TRAIN * forward_flops * evidence.n_inputs
 
 
 @dataclass(frozen=True)

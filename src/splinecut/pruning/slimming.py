@@ -24,7 +24,7 @@ from splinecut.networks.units import UnitGroup
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.refit import NORMS
+from splinecut.pruning.norms import NORMS
 from splinecut.pruning.rounds import geometric
 from splinecut.pruning.simple import L2, add_rows
 from splinecut.training.hooks import Hook

@@ -26,11 +26,13 @@ from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.units import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, savings
 from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
+from splinecut.pruning.heldout import LEVELS
 from splinecut.pruning.joint import finite, leaving_errors
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.rounds import geometric, shortened
 from splinecut.training.plan import Plan
 
+WORK = 3 + 5 * LEVELS // 12  # units^3 of a reader: the elimination, and the mean over levels of a solve and 2 products
 DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
 POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
 
@@ -92,8 +94,8 @@ class Spline(Method):
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
         if self.form == "joint":
-            eliminated = sum(3 * g.size**3 * len(readers(evidence.model, g)) for g in evidence.groups)
-            return len(evidence.probe) * forward_flops + eliminated
+            eliminated = sum(WORK * g.size**3 * len(readers(evidence.model, g)) for g in evidence.groups)
+            return evidence.n_inputs * forward_flops + eliminated
         fan_in = [
             (group.size, evidence.model.get_parameter(producer.weight).numel() // group.size)
             for group in evidence.groups

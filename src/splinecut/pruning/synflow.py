@@ -45,7 +45,7 @@ class Synflow(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         net = absolute_copy(evidence.model)
-        ones = torch.ones(1, *evidence.probe.shape[1:], dtype=torch.float64)
+        ones = torch.ones(1, *evidence.images.shape[1:], dtype=torch.float64)
         scores = flow(net, ones)
         keep: Keep = {name: np.ones(values.shape, bool) for name, values in scores.items()}
         rank = {name: np.zeros(values.shape) for name, values in scores.items()}

@@ -131,10 +131,10 @@ class ThiNet(Method):
     def _images(self, evidence: Evidence) -> Float[Tensor, "images *input"]:
         """The first `images` of each class in the probe; without classes the whole probe."""
         if evidence.labels is None:
-            return evidence.probe
+            return evidence.images
         labels = evidence.labels.cpu().numpy()
         rows = [np.flatnonzero(labels == label)[: self.images] for label in np.unique(labels)]
-        return evidence.probe[torch.from_numpy(np.sort(np.concatenate(rows))).to(evidence.probe.device)]
+        return evidence.images[torch.from_numpy(np.sort(np.concatenate(rows))).to(evidence.images.device)]
 
     def parts(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Parts:
         """The samples that decide about `groups`."""

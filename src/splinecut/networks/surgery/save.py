@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.files import write_atomically
+from splinecut.networks.finite import check_saved
 from splinecut.networks.flow import canonical_names
 from splinecut.networks.surgery.cut import Nothing
 from splinecut.networks.surgery.sizes import resize
@@ -24,10 +25,12 @@ def save(model: nn.Module, path: str | Path) -> Path:
     """Writes parameters and buffers of `model`, cut or not, as safetensors; a file that cannot run code.
 
     Tied parameters are written once. Read it with `load`, giving the network as it was built, before any cut.
+    A network that holds NaN, or infinite parameters, is refused.
     """
     from safetensors.torch import save as to_bytes
 
     model = unwrapped(model)
+    check_saved(model)
     names = canonical_names(model)
     tensors = {name: tensor for name, tensor in _tensors(model).items() if names[name] == name}
     dropped = [name for name, module in model.named_modules() if isinstance(module, Nothing)]

@@ -1,0 +1,48 @@
+"""Networks that others have trained: the default must not destroy them. Needs SPLINECUT_DATA."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from splinecut.errors import InputError
+from splinecut.experiments.studies import pretrained
+from splinecut.experiments.studies.pretrained_networks import CifarResNet, cifar_resnet, data_folder, efficientnet_lite0
+
+DATA = os.environ.get("SPLINECUT_DATA")
+
+
+def data() -> Path:
+    if not DATA or not (Path(DATA) / "weights").is_dir():
+        pytest.skip("SPLINECUT_DATA names no folder with trained weights")
+    return Path(DATA)
+
+
+@pytest.mark.slow
+def test_a_trained_resnet_keeps_its_accuracy_at_six_tenths_of_its_flops_without_training() -> None:
+    task = cifar_resnet(data(), depth=20, n_probe=48, n_test=1000)
+    found = pretrained.results(task, [0.6], ["ours", "random twin"])
+    ours, by_chance = found["cuts"]
+    assert found["dense"] > 0.91
+    assert ours["flops"] == pytest.approx(0.6, abs=0.01) == by_chance["flops"]
+    assert ours["accuracy"] > 0.80  # 0.783 in 0.1.0, with statistics of 48 images; 0.811 now
+    assert ours["accuracy"] > by_chance["accuracy"]
+
+
+def test_data_that_are_not_there_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPLINECUT_DATA", raising=False)
+    with pytest.raises(InputError, match="--data-dir"):
+        data_folder(None)
+    for build in (cifar_resnet, efficientnet_lite0):
+        with pytest.raises(InputError, match=r"does not exist|not installed"):
+            build(tmp_path)
+
+
+def test_shortcuts_have_no_weights_and_the_names_are_the_published_ones() -> None:
+    model = CifarResNet(20)
+    assert sum(p.numel() for p in model.parameters()) == 269_722  # 0.27 M, He et al. 2016, Table 6
+    assert "layer2.0.conv1.weight" in dict(model.named_parameters())
+    assert model(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
