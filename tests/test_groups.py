@@ -428,7 +428,7 @@ def test_a_forgotten_batch_axis_is_named_with_the_shape_that_was_given() -> None
 def test_a_network_of_which_nothing_can_leave_is_refused_with_the_reasons() -> None:
     with pytest.raises(sc.InputError, match=r"no channels .* can be removed: 0 \(it is the network's output\)"):
         sc.draw(nn.Sequential(nn.Linear(4, 2)), torch.randn(2, 4), method="l2", keep=0.5)
-    with pytest.raises(sc.InputError, match="no residual branch"):
+    with pytest.raises(sc.InputError, match="scores residual branches"):
         sc.draw(*make("mlp"), method="l2", budget=sc.Budget(0.5, "blocks"))
 
 

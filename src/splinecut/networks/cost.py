@@ -72,8 +72,10 @@ def flops_by_module(model: nn.Module, example: Example) -> dict[str, int]:
 def count_flops(model: nn.Module, inputs: tuple[Any, ...]) -> int:
     """FLOPs of one forward pass of these very inputs, all of them together."""
     counter = FlopCounterMode(display=False)
+    # Detached: the counter follows modules by their gradients, and stumbles over views of parameters.
+    detached = {name: parameter.detach() for name, parameter in model.named_parameters()}
     with torch.no_grad(), _unfused(), counter:
-        model(*inputs)
+        functional_call(model, detached, inputs)
     return counter.get_total_flops()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 
 from splinecut.networks.models import Select
 from splinecut.networks.ties import CONSTANT, INPUT, Labels, Ties, constant
-from splinecut.networks.trace import module_path, operator_name
+from splinecut.networks.trace import TraceError, module_path, operator_name
 from splinecut.networks.units import Role
 
 _STRENGTH: tuple[Role, ...] = ("follower", "producer", "selector", "pointer", "consumer")
@@ -43,6 +43,7 @@ class Walk:
         self.stream_stays = f"it belongs to a residual stream, which residual={residual!r} leaves whole"
         if residual == "select" and not any(isinstance(module, Select) for module in model.modules()):
             self.stream_stays += " (the network has no Select modules)"
+        self.parameters = {name for name, _ in model.named_parameters()}
         self.ties = Ties()
         self.values: dict[fx.Node, Any] = {}
         self.keys: dict[fx.Node, str] = {}
@@ -65,6 +66,7 @@ class Walk:
         signature = self.program.graph_signature
         keys = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         for node in self.program.graph.nodes:
+            _refuse_data_dependent(node)
             if node.op == "placeholder":
                 self._placeholder(node, names.get(keys.get(node.name, "")))
             elif node.op == "call_function":
@@ -125,6 +127,11 @@ class Walk:
         """The name of the parameter or buffer that `node` is; None for anything computed."""
         return self.keys.get(node) if isinstance(node, fx.Node) else None
 
+    def weight(self, node: Any) -> str | None:
+        """The name of the parameter that `node` is; None for anything else, buffers included."""
+        key = self.key(node)
+        return key if key in self.parameters else None
+
     def slot(self, node: Any, axis: int, role: Role) -> Int64[Tensor, " length"]:
         """The labels of one axis of the parameter that `node` is, and the part it plays."""
         key = self.keys[node]
@@ -152,7 +159,8 @@ class Walk:
 
     def charge(self, weight: fx.Node, value: fx.Node, channels: int) -> None:
         """Counts how often one input's forward pass multiplies by `weight`: once per position of `value`."""
-        positions = value.meta["val"].numel() // (channels * self.batch)
+        # Rounded up: what is computed once for the whole batch counts as once for each input.
+        positions = -(-value.meta["val"].numel() // max(1, channels * self.batch))
         self.uses[self.keys[weight]] = self.uses.get(self.keys[weight], 0) + positions
 
     def mixed(self, node: fx.Node, reason: str | None = None) -> Any:
@@ -164,11 +172,23 @@ class Walk:
         if any(source in self.keys for source in self._sources(node)):
             self.whole.setdefault(module_path(node) or node.name, reason)
         for source in node.all_input_nodes:
+            if source not in self.keys and source not in self.values:
+                continue  # the body of a higher-order operator, such as a block under autocast
             for labels in _each(self.labels(source)):
                 self.ties.freeze(labels, reason)
         fresh = self.ties.fresh(1)
         self.ties.freeze(fresh, reason)
         return _like(node.meta["val"], int(fresh))
+
+
+def _refuse_data_dependent(node: fx.Node) -> None:
+    value = node.meta.get("val")
+    for tensor in [value] if isinstance(value, Tensor) else value if isinstance(value, (tuple, list)) else ():
+        if isinstance(tensor, Tensor) and not all(isinstance(length, int) for length in tensor.shape):
+            raise TraceError(
+                f"{operator_name(node)} in layer {module_path(node) or '(network)'} gives a shape that depends on the "
+                "data, so there is no one graph; give the part of the network before it"
+            )
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import Int64
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.branches import branches
@@ -45,11 +47,15 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
 
     if residual not in RESIDUAL:
         raise unknown("residual policy", residual, RESIDUAL)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be an nn.Module, got a {type(model).__name__}; wrap it in one")
     model = unwrapped(model)
+    _refuse_unwritable(model)
     with evaluating(model), torch.random.fork_rng(devices=[]):
         spare = _spare(model)
         inputs, batch = _rows(spare, example)
         walk = Walk(export(spare, inputs, any_batch=False), spare, residual, batch).run()
+        _freeze_shared_memory(walk, model)
         found = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
         return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
 
@@ -67,29 +73,47 @@ def _spare(model: nn.Module) -> nn.Module:
         return model
 
 
+def _refuse_unwritable(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise InputError(f"{name} has no shape yet; run the network once on a batch of inputs before it is pruned")
+        if parameter.is_inference():
+            raise InputError(
+                f"{name} was made in inference mode and cannot be changed; build the network outside of it"
+            )
+
+
+def _freeze_shared_memory(walk: Walk, model: nn.Module) -> None:
+    """Parameters that are two objects over one memory stay: a copy of the network would part them."""
+    owner: dict[int, str] = {}
+    for key, parameter in model.named_parameters():
+        first = owner.setdefault(parameter.data_ptr(), key) if parameter.numel() else key
+        for other in (key, first) if first != key and parameter.data_ptr() else ():
+            for (name, _), labels in walk.ties.slots.items():
+                if name == other:
+                    walk.ties.freeze(labels, f"{key} shares its memory with {first}")
+
+
 def _rows(model: nn.Module, example: Tensor | Arguments) -> tuple[Arguments, int]:
     """The arguments to read the network with, and how many inputs they are.
 
-    Two rows of the example do, where all tensors have the same number of rows and the network runs on two. Otherwise
-    (a graph's nodes and edges) the example is taken whole, as one input.
+    Two rows of the example do, where the network runs on two. Otherwise the example is taken whole: as one input where
+    its tensors have different numbers of rows (a graph's nodes and edges).
     """
-    inputs = as_arguments(example)
+    inputs = tree_map_only(Tensor, Tensor.detach, as_arguments(example))
     given = [value for value in inputs if isinstance(value, Tensor)]
-    if max(value.ndim for value in given) < 2:
+    if max(value.ndim for value in given) < 2 and any(value.is_floating_point() for value in given):
         raise InputError(f"example must be a batch of inputs (batch, *input), got {_shapes(inputs)}; add a batch axis")
-    has_rows = len({len(value) for value in given if value.ndim}) == 1
-    short = take(inputs, slice(_ROWS)) if has_rows else inputs
-    try:
+    short = take(inputs, slice(_ROWS))
+    with contextlib.suppress(Exception):  # whatever the network raises: it was perhaps cut wrongly
         run(model, short)
-        return short, count(short) if has_rows else 1
-    except Exception as error:  # whatever the network raises: what it was given is wrong, or was cut wrongly
-        if not has_rows:
-            raise _does_not_run(inputs, error) from error
+        return short, count(short)
     try:
         run(model, inputs)
     except Exception as error:
         raise _does_not_run(inputs, error) from error
-    return inputs, 1
+    lengths = {len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim}
+    return inputs, lengths.pop() if len(lengths) == 1 else 1
 
 
 def _does_not_run(inputs: Arguments, error: Exception) -> InputError:
@@ -126,15 +150,22 @@ def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Group
         owner[classes], unit[classes] = len(found), np.arange(len(classes))
         found.append((len(classes), makers))
     members = _members(walk, of, owner, unit, len(found))
-    return _with_costs(walk, tuple(map(_group, found, members, [walk] * len(found))), whole, droppable, flops)
+    names = _names([makers[0] for _, makers in found])
+    return _with_costs(walk, tuple(map(_group, names, found, members, [walk] * len(found))), whole, droppable, flops)
 
 
-def _group(found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: Walk) -> UnitGroup:
+def _names(first: list[Maker]) -> list[str]:
+    """A group is named by the module that makes its units, or by the parameter where a module makes several groups."""
+    paths = [maker.path for maker in first]
+    return [maker.path if paths.count(maker.path) == 1 else maker.key for maker in first]
+
+
+def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: Walk) -> UnitGroup:
     size, makers = found
     producers = tuple(
         Producer(m.path, None if m.is_selector else m.key, m.axis, m.bias, walk.norm_after.get(m.key)) for m in makers
     )
-    return UnitGroup(makers[0].path, size, members, producers, "selector" if makers[0].is_selector else "channels")
+    return UnitGroup(name, size, members, producers, "selector" if makers[0].is_selector else "channels")
 
 
 def _settle_values(walk: Walk) -> None:
@@ -194,7 +225,7 @@ def _with_costs(
     first = set(canonical_names(walk.model).values())
     parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}
     touched = {member.key for group in found for member in group.members}
-    buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched}
+    buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched or key in walk.uses}
     priced = Groups(found, whole, droppable, parameters, buffers, walk.uses)
     if flops is None:
         return priced

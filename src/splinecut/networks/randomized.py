@@ -21,8 +21,21 @@ from splinecut.networks.inputs import Arguments
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.wrappers import evaluating
 
-_SLACK = {torch.float64: 1e-9, torch.float32: 1e-4}  # of the largest value; sums are taken in another order
-_COARSE = 5e-2  # half precision
+
+@dataclass(frozen=True)
+class Slack:
+    """How far two ways of computing the same may differ.
+
+    of_change: relative to the largest change that removing units makes: a wrong cut is off by about as much.
+    of_value:  relative to each value: rounding, since sums are taken in another order.
+    """
+
+    of_change: float
+    of_value: float
+
+
+_SLACK = {torch.float64: Slack(1e-6, 1e-12), torch.float32: Slack(1e-3, 1e-5)}
+_COARSE = Slack(1e-2, 5e-3)  # half precision
 
 
 @dataclass(frozen=True)
@@ -30,16 +43,16 @@ class RandomizedCopy:
     """A copy of a network and inputs on which its code can be compared.
 
     outputs:   what the copy gives in eval mode.
-    slack:     how far two ways of computing the same may differ, relative to the largest value: that of the lowest
-               precision in which the network computes anything.
-    is_random: its forward pass draws random numbers, so that two runs cannot be compared.
+    slack:     how far two ways of computing the same may differ: that of the lowest precision in which the network
+               computes anything.
+    is_stable: two runs give the same; not so where it draws random numbers or keeps a state.
     """
 
     model: nn.Module
     inputs: Arguments
     outputs: list[Tensor]
-    slack: float
-    is_random: bool
+    slack: Slack
+    is_stable: bool
 
 
 def randomized_copy(model: nn.Module, inputs: Arguments) -> RandomizedCopy:
@@ -88,8 +101,8 @@ def _candidate(
         return None
     if is_strict and not all(bool(torch.isfinite(value).all()) for value in floating(outputs)):
         return None
-    is_random = len(outputs) != len(again) or not all(map(_equal, outputs, again))
-    return RandomizedCopy(spare, inputs, outputs, precision.slack, is_random)
+    is_stable = len(outputs) == len(again) and all(map(_equal, outputs, again))
+    return RandomizedCopy(spare, inputs, outputs, precision.slack, is_stable)
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -101,7 +114,13 @@ def copied(model: nn.Module) -> nn.Module:
 
 def run(model: nn.Module, inputs: Arguments, seed: int = 0) -> list[Tensor]:
     """All tensors that `model` gives in eval mode; what it draws at random is decided by `seed`."""
-    with evaluating(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with evaluating(model):
+        return run_as_it_is(model, inputs, seed)
+
+
+def run_as_it_is(model: nn.Module, inputs: Arguments, seed: int = 0) -> list[Tensor]:
+    """All tensors that `model` gives in the mode it is in."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return tensors(model(*inputs))
 
@@ -114,7 +133,8 @@ def tensors(output: Any) -> list[Tensor]:
 def _tensors(output: Any) -> Iterator[Tensor]:
     for leaf in [output] if isinstance(output, Tensor) else tree_leaves(output):
         if isinstance(leaf, Tensor):
-            yield leaf
+            # Inside torch.vmap a module gives wrappers that must not be kept beyond it.
+            yield from () if torch._C._functorch.is_functorch_wrapped_tensor(leaf) else (leaf,)
         elif isinstance(leaf, Mapping):
             yield from _tensors(dict(leaf))
         elif is_dataclass(leaf) and not isinstance(leaf, type):
@@ -126,12 +146,22 @@ def floating(values: list[Tensor]) -> list[Tensor]:
     return [value for value in values if value.is_floating_point() or value.is_complex()]
 
 
-def close(a: Tensor, b: Tensor, slack: float) -> bool:
-    """Whether two tensors are the same value, computed in two ways."""
+def change(before: Tensor, after: Tensor) -> float:
+    """The largest finite difference between two values of equal shape; 0 for whole numbers."""
+    if before.shape != after.shape or not floating([before]) or not before.numel():
+        return 0.0
+    difference = (before - after).abs()
+    return float(difference[torch.isfinite(difference)].max()) if bool(torch.isfinite(difference).any()) else 0.0
+
+
+def close(a: Tensor, b: Tensor, slack: Slack, change: float) -> bool:
+    """Whether a and b are the same value, computed in two ways; `change` is what the removal of units does to it.
+
+    Not relative to the largest value: a mask of -1e308 among the scores, or a large constant, would hide all else.
+    """
     if a.shape != b.shape or not floating([a]):
         return _equal(a, b)
-    largest = float(a.abs().nan_to_num(posinf=0).max()) if a.numel() else 0.0
-    return torch.allclose(a, b, rtol=0.0, atol=slack * largest, equal_nan=True)
+    return torch.allclose(b, a, rtol=slack.of_value, atol=slack.of_change * change, equal_nan=True)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
@@ -196,5 +226,5 @@ class _Precision(TorchDispatchMode):
         result = operation(*args, **(kwargs or {}))
         for value in tree_leaves(result):
             if isinstance(value, Tensor) and value.is_floating_point():
-                self.slack = max(self.slack, _SLACK.get(value.dtype, _COARSE))
+                self.slack = max(self.slack, _SLACK.get(value.dtype, _COARSE), key=lambda slack: slack.of_value)
         return result

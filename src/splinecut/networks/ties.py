@@ -74,7 +74,7 @@ class Ties:
 
 def varies(labels: Labels, axis: int) -> bool:
     """Whether any two positions of `axis` carry different labels."""
-    if labels.shape[axis] == 1 or labels.stride(axis) == 0:
+    if labels.shape[axis] <= 1 or labels.stride(axis) == 0 or not labels.numel():
         return False
     (small,) = _shrunk(labels, but=axis % labels.ndim)
     return bool((small != small.narrow(axis, 0, 1)).any())

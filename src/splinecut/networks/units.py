@@ -161,6 +161,14 @@ class Groups:
                     f"{key} must have shape {shape}, got {tuple(has[key].shape)}; "
                     "apply the ticket to an uncut network of the architecture it was drawn for"
                 )
+        for member in (member for group in self.groups for member in group.members):
+            if member.source is None:
+                continue
+            # Lists of channels decide which unit is which, so that they must be the ones the groups were read from.
+            places = has[member.key].detach().cpu().numpy()
+            ours = member.units >= 0
+            if not np.array_equal(member.source[places[ours]], member.units[ours]):
+                raise InputError(f"{member.key} lists other channels than in the network the ticket was drawn for")
 
     def slices(self, keep: Keep) -> dict[str, dict[int, Bool[np.ndarray, " positions"]]]:
         """For every tensor that shrinks under `keep`: axis -> which positions stay."""
@@ -181,18 +189,18 @@ class Groups:
 
     def parameters(self, keep: Keep | None = None) -> int:
         """How many parameters the network has when `keep` stays."""
-        return sum(self._sizes(keep or {}).values())
+        return sum(self._sizes(keep or {}, self.parameter_shapes).values())
 
     def flops(self, keep: Keep | None = None) -> int:
         """FLOPs of a forward pass of one input when `keep` stays: two per multiply-add, norms not counted."""
-        sizes = self._sizes(keep or {})
+        sizes = self._sizes(keep or {}, {**self.parameter_shapes, **self.buffer_shapes})
         return self.fixed_flops + 2 * sum(uses * sizes.get(key, 0) for key, uses in self.uses.items())
 
-    def _sizes(self, keep: Keep) -> dict[str, int]:
+    def _sizes(self, keep: Keep, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         slices = self.slices(keep)
         gone = {key for branch in self.dropped(keep) for key in branch.keys}
         sizes = {}
-        for key, shape in self.parameter_shapes.items():
+        for key, shape in shapes.items():
             if key not in gone:
                 axes = slices.get(key, {})
                 sizes[key] = int(np.prod([axes[a].sum() if a in axes else n for a, n in enumerate(shape)], dtype=int))

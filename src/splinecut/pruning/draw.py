@@ -69,9 +69,9 @@ def draw(
 
 def _check_groups(groups: Groups, budget: Budget) -> None:
     """Refuses a network of which nothing can leave, and warns where no comparison showed that a cut is right."""
-    if budget.of == "blocks" and not groups.branches:
-        raise InputError("no residual branch of this network can be dropped whole; use a budget of channels or flops")
-    if budget.of != "blocks" and not len(groups):
+    if budget.of == "blocks":
+        raise InputError("a budget of blocks needs a method that scores residual branches; run gal from a recipe")
+    if not len(groups):
         whole = [f"{name} ({reason})" for name, reason in groups.left_whole.items()]
         more = f" and {len(whole) - 5} more" if len(whole) > 5 else ""
         raise InputError(f"no channels of this network can be removed: {'; '.join(whole[:5]) or 'it has none'}{more}")

@@ -32,10 +32,13 @@ RULES: dict[str, Rule] = {
     "group_norm": group_norm,
     "prelu": prelu,
     **_named(
-        "abs add addcdiv addcmul alias alpha_dropout celu clamp clamp_max clamp_min clone contiguous cos detach div "
-        "dropout elu erf exp feature_alpha_dropout feature_dropout gelu hardsigmoid hardswish hardtanh leaky_relu lerp "
-        "lift_fresh_copy log log1p log_sigmoid maximum minimum mish mul neg pow reciprocal relu relu6 rsqrt rsub selu "
-        "sigmoid sign silu sin softplus softsign sqrt square sub tanh to _to_copy where",
+        "abs absolute add addcdiv addcmul alias alpha_dropout atan bitwise_and bitwise_not bitwise_or ceil celu clamp "
+        "clamp_max clamp_min clip clone contiguous cos detach div divide dropout elu eq erf exp exp2 expm1 "
+        "feature_alpha_dropout feature_dropout floor full_like ge gelu gt hardshrink hardsigmoid hardswish hardtanh "
+        "isnan le leaky_relu lerp lift_fresh_copy log log1p log_sigmoid logical_and logical_not logical_or lt "
+        "masked_fill maximum minimum mish mul multiply nan_to_num ne neg negative ones_like pow reciprocal relu relu6 "
+        "round rsqrt rsub selu sigmoid sign silu sin softplus softshrink softsign sqrt square sub subtract tanh "
+        "threshold to _to_copy true_divide trunc type_as where zeros_like",
         elementwise,
     ),
     **_dimensioned("max_pool#d max_pool#d_with_indices adaptive_max_pool#d avg_pool#d adaptive_avg_pool#d lp_pool#d"),
@@ -46,7 +49,9 @@ RULES: dict[str, Rule] = {
     **_named("pad constant_pad_nd", pad),
     **_named("amax amin logsumexp max mean min std sum var", reduce),
     **_named("cumsum log_softmax softmax", along_axis),
-    **_named("expand flip mT movedim permute pixel_shuffle pixel_unshuffle t transpose unsqueeze", move),
+    **_named(
+        "expand flip mT movedim permute pixel_shuffle pixel_unshuffle swapaxes swapdims t transpose unsqueeze", move
+    ),
     **_named("flatten reshape squeeze unflatten view _unsafe_view", reshape),
     **_named("cat concat", cat),
     "stack": stack,

@@ -9,6 +9,7 @@ from torch import fx
 
 from splinecut.networks.flow import Walk
 from splinecut.networks.rules.base import Arguments, Rule
+from splinecut.networks.rules.base import place as place_of
 from splinecut.networks.rules.entries import elementwise
 from splinecut.networks.ties import CONSTANT, Labels, constant, spread, varies
 
@@ -56,6 +57,8 @@ def pad(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     for place, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         axis = labels.ndim - 1 - place
         if varies(labels, axis):
+            if min(before, after) < 0:
+                return walk.mixed(node, f"{place_of(node)} counts its units by position")
             sides = [constant(CONSTANT, (*labels.shape[:axis], n, *labels.shape[axis + 1 :])) for n in (before, after)]
             labels = torch.cat([sides[0], labels, sides[1]], dim=axis)
         else:

@@ -12,13 +12,13 @@ from splinecut.networks.rules.base import Arguments, follow, is_free
 from splinecut.networks.ties import Labels, spread
 from splinecut.networks.trace import operator_name
 
-_COMPUTED = "its weight is computed from other tensors, so it has no rows to remove"
+_COMPUTED = "its weight is no parameter but computed, or a buffer, so it has no rows to remove"
 
 
 def linear(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     """x W^T + b reads its units along the last axis and makes one unit per row."""
     x, weight = a["input"], a["weight"]
-    if not walk.key(weight) or not is_free(walk, a["bias"]):
+    if not walk.weight(weight) or not is_free(walk, a["bias"]) or weight.meta["val"].ndim != 2:
         return walk.mixed(node, _COMPUTED)
     return _product(walk, node, x, weight, reads=1, makes=0, bias=a["bias"])
 
@@ -26,7 +26,7 @@ def linear(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
 def matmul(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     """x W with a parameter W; a product of two values mixes their units."""
     x, weight = a["self"], a.get("other", a.get("mat2"))
-    if not walk.key(weight) or weight.meta["val"].ndim != 2 or walk.key(x):
+    if not walk.weight(weight) or weight.meta["val"].ndim != 2 or walk.key(x):
         return walk.mixed(node)
     return _product(walk, node, x, weight, reads=0, makes=1, bias=None)
 
@@ -42,7 +42,7 @@ def _product(walk: Walk, node: fx.Node, x: fx.Node, weight: fx.Node, reads: int,
 
 
 def embedding(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
-    if not walk.key(a["weight"]):
+    if not walk.weight(a["weight"]):
         return walk.mixed(node, _COMPUTED)
     rows = walk.slot(a["weight"], 1, "producer")
     walk.makes(node, a["weight"], 1, None)
@@ -57,13 +57,15 @@ def convolution(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     is the j-th output. Where each group has one input (depthwise) the outputs simply follow their inputs.
     """
     x, weight, bias, groups = a["input"], a["weight"], a["bias"], a["groups"]
-    if not walk.key(weight) or not is_free(walk, bias):
-        return walk.mixed(node, _COMPUTED)
     shape = node.meta["val"].shape
     axis = len(shape) - weight.meta["val"].ndim + 1
+    is_depthwise = groups > 1 and groups == x.meta["val"].shape[axis]
+    # Fixed filters (a blur) may go along with their input; what makes units of its own must be a parameter.
+    if not (walk.weight(weight) or (is_depthwise and walk.key(weight))) or not is_free(walk, bias):
+        return walk.mixed(node, _COMPUTED)
     inputs = walk.ties.along(walk.labels(x), axis)
     is_transposed = a.get("transposed") or operator_name(node).startswith("conv_transpose")
-    if groups > 1 and groups == len(inputs):
+    if is_depthwise:
         outputs = _depthwise(walk, weight, inputs, shape[axis])
     elif is_transposed:
         outputs = _transposed(walk, node, a, inputs, groups)

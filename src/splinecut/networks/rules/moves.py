@@ -118,7 +118,7 @@ def channel_shuffle(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
 def index_select(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     """A list of channels kept as a buffer can shrink: as a group of its own (`select`) or with its source."""
     index, labels = a["index"], walk.labels(a["self"])
-    key = walk.key(index)
+    key = None if walk.weight(index) else walk.key(index)
     shape, dim = node.meta["val"].shape, a["dim"] % node.meta["val"].ndim
     if key is None or not varies(labels, dim):
         if varies(labels, dim):

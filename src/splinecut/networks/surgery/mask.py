@@ -33,7 +33,8 @@ class Mask:
     """
 
     def __init__(self, zeros: list[tuple[Tensor, Bool[Tensor, " *shape"]]], hooks: list[Any]) -> None:
-        self._held = [(tensor, gone, tensor.detach()[gone.expand_as(tensor)].clone()) for tensor, gone in zeros]
+        # Whole copies: picking out the held entries takes far longer than copying all of them.
+        self._held = [(tensor, gone, tensor.detach().clone()) for tensor, gone in zeros]
         self._hooks = [*hooks, *(_on_gradient(self, t, gone) for t, gone in zeros if t.requires_grad)]
         this = weakref.ref(self)
         after_step = register_optimizer_step_post_hook(lambda *_: _apply(this))
@@ -54,7 +55,7 @@ class Mask:
             hook.remove()
         with torch.no_grad():
             for tensor, gone, old in reversed(self._held):
-                tensor[gone.expand_as(tensor)] = old
+                tensor.copy_(torch.where(gone, old, tensor))
         self._hooks, self._held = [], []
 
     def __enter__(self) -> Mask:
@@ -71,12 +72,14 @@ def mask(model: nn.Module, groups: Groups, keep: Keep) -> Mask:
     groups.check_model(model)
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     zeros: list[tuple[Tensor, Tensor]] = []
-    hooks: list[Any] = []
+    stays: dict[str, np.ndarray] = {}  # weights of norms: several groups may meet in one of them
     for name, kept in keep.items():
         for member in () if name == BLOCKS or np.all(kept) else groups[name].members:
             if member.role == "consumer":
                 zeros.append((tensors[member.key], _gone(member, kept, tensors[member.key])))
-            hooks += _norm_hook(model, member, kept)
+            if member.role == "follower":
+                stays[member.key] = stays.get(member.key, np.True_) & member.stays(kept)
+    hooks = [hook for key, positions in stays.items() for hook in _norm_hook(model, key, positions)]
     for branch in groups.dropped(keep):
         hooks += [model.get_submodule(path).register_forward_hook(_Silence()) for path in branch.modules]
     return Mask(zeros, hooks)
@@ -116,14 +119,14 @@ def _gone(member: Member, kept: Bool[np.ndarray, " units"], tensor: Tensor) -> B
     return torch.from_numpy(~member.stays(kept)).to(tensor.device).view(view)
 
 
-def _norm_hook(model: nn.Module, member: Member, kept: Bool[np.ndarray, " units"]) -> list[Any]:
+def _norm_hook(model: nn.Module, key: str, positions: Bool[np.ndarray, " positions"]) -> list[Any]:
     """A hook on the layer or group norm whose weight this is: what it would give without the removed units."""
-    path, _, name = member.key.rpartition(".")
+    path, _, name = key.rpartition(".")
     module = model.get_submodule(path)
     norm = next((function for kind, function in _NORMS.items() if isinstance(module, kind)), None)
     if norm is None or name != "weight":
         return []
-    stays = torch.from_numpy(np.flatnonzero(member.stays(kept)))
+    stays = torch.from_numpy(np.flatnonzero(positions))
     return [module.register_forward_hook(_NormOfKept(norm, stays))]
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
@@ -35,6 +36,9 @@ def save(model: nn.Module, path: str | Path) -> Path:
     tensors = {name: tensor for name, tensor in _tensors(model).items() if names[name] == name}
     dropped = [name for name, module in model.named_modules() if isinstance(module, Nothing)]
     header = {"schema": SCHEMA, "kind": "model", "names": names, "dropped": dropped}
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.complex128:
+            raise InputError(f"{name} is complex128, which safetensors cannot hold; use complex64")
     data = to_bytes(
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()},
         metadata={_HEADER: json.dumps(header)},

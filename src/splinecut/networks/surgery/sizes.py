@@ -42,16 +42,22 @@ def _embedding(module: Any) -> None:
 
 
 def _channel_norm(module: Any) -> None:
-    module.num_features = len(module.weight if module.weight is not None else module.running_mean)
+    vector = module.weight if module.weight is not None else module.running_mean
+    if vector is not None:  # an instance norm without either treats any number of channels
+        module.num_features = len(vector)
 
 
 def _group_norm(module: Any) -> None:
+    if module.weight is None:
+        return
     if module.num_groups == module.num_channels:
         module.num_groups = len(module.weight)
     module.num_channels = len(module.weight)
 
 
 def _layer_norm(module: Any) -> None:
+    if module.weight is None:
+        return
     module.normalized_shape = tuple(module.weight.shape)
 
 
