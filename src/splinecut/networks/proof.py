@@ -82,7 +82,7 @@ def _proved_branches(spare: RandomizedCopy, groups: Groups) -> Groups:
 
 def _kept(groups: Groups, number: int) -> dict[str, np.ndarray]:
     """What every group of two units or more keeps in a round: two units at least, but for the last rounds' one."""
-    random = np.random.default_rng(number)
+    random = np.random.default_rng([number, groups.n_units])
     least, found = 1 if number >= _SINGLE else 2, {}
     for group in groups:
         n_kept = max(round(group.size * random.uniform(*_KEPT[number])), least)
