@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import splinecut as sc
 from splinecut.errors import InputError
+from splinecut.experiments.records import Record
 from splinecut.pruning import refit
 from splinecut.pruning.heldout import ProbeWarning
 
@@ -134,3 +135,11 @@ def test_a_network_that_came_with_infinities_is_cut_with_them_and_new_ones_are_r
     monkeypatch.setattr(refit, "fold", spoil)
     with pytest.raises(InputError, match=r"7\.weight"):
         sc.cut(model, ticket, refit="fold")
+
+
+def test_a_record_with_a_number_that_is_none_is_refused_and_its_place_is_named(tmp_path: Path) -> None:
+    test = {"last": {"accuracy": 0.5, "loss": float("nan")}}
+    record = Record("run", "0", {}, test, [], 1, 1, {}, {}, "0", {}, None, "cpu")
+    with pytest.raises(InputError, match=r"infinity at test\.last\.loss"):
+        record.save(tmp_path)
+    assert not list(tmp_path.iterdir())

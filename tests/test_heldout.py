@@ -131,3 +131,23 @@ def test_singular_matrices_are_solved_by_least_squares() -> None:
     assert np.allclose(heldout.solved(ones, ones), ones / 3)
     assert np.allclose(heldout.solved(np.zeros((2, 2)), np.ones((2, 1))), 0)
     assert np.isfinite(joint._inverse(-np.eye(2))).all()
+
+
+def test_a_group_whose_reader_never_runs_on_the_probe_goes_last() -> None:
+    class Skips(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 2)
+            self.third, self.fourth = nn.Linear(4, 6), nn.Linear(6, 2)
+            self.skip = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.second(self.first(x).relu())
+            return y if self.skip else y + self.fourth(self.third(x).relu())
+
+    torch.manual_seed(0)
+    model, x = Skips().eval(), torch.randn(40, 4)
+    found = sc.groups(model, x)
+    model.skip = True
+    errors = joint.leaving_errors(Evidence(model, found, x))
+    assert np.isfinite(errors["first"]).all() and np.isinf(errors["third"]).all()

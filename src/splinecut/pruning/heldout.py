@@ -88,9 +88,13 @@ def pseudo_inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]
 
 
 def what_is_sent(evidence: Evidence, wanted: Sequence[Reader]) -> dict[tuple[str, str], Sent]:
-    """What each reader is sent on both parts of the probe, by its place; warns where there are too few rows."""
+    """What each reader is sent on both parts of the probe, by its place; warns where there are too few rows.
+
+    A reader that does not run on the probe, or whose fused kernel does not show what it is sent, is left out.
+    """
     parts = split(evidence.arguments)
     fit, rows = moments(evidence.model, evidence.arguments if parts is None else parts[0], wanted)
+    wanted = [reader for reader in wanted if rows[reader.place]]
     held = moments(evidence.model, parts[1], wanted)[0] if parts is not None else {}
     _warn(wanted, rows, evidence.n_inputs, count(parts[0]) if parts else 1)
     return {

@@ -101,13 +101,13 @@ def leaving_errors(evidence: Evidence) -> dict[str, Float[np.ndarray, " units"]]
 
     Errors of a group never fall along its order: a unit cannot be cheaper to remove than one that must go before it.
     The last unit of a group, without which the next layer receives nothing, has error 1 at least. A group that no
-    refittable layer reads gets infinite errors: nothing is known about it, so it goes last.
+    refittable layer reads, on the probe at least, gets infinite errors: nothing is known about it, so it goes last.
     """
     read = {group.name: readers(evidence.model, group) for group in evidence.groups}
     sent = what_is_sent(evidence, [reader for found in read.values() for reader in found])
 
     def errors(group: UnitGroup) -> Float[np.ndarray, " units"]:
-        here = [sent[reader.place] for reader in read[group.name]]
+        here = [sent[reader.place] for reader in read[group.name] if reader.place in sent]
         return in_turn(here, leaving_order(here)) if here else np.full(group.size, np.inf)
 
     # Thousands of small products: threads of BLAS would wait longer than they work, so that groups share the cores.

@@ -71,7 +71,7 @@ class SoftFilters(L2):
     def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
         smaller = bench.apply(model, ticket)
         is_cut = not all(kept.all() for kept in ticket.keep.values())
-        if is_cut and bench.refit != "least_squares":  # which does this itself
+        if is_cut and bench.refit != "least_squares":  # which corrects them itself
             spent = recalibrate(smaller, evidence.probe)
             bench.ledger.charge("recalibrate", bench.flops(smaller), spent.smaller, FORWARD)
         return smaller
