@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"
 
 _HOME = {  # public name -> the module it lives in
     "Budget": "splinecut.pruning.budget",
@@ -21,6 +21,7 @@ _HOME = {  # public name -> the module it lives in
     "InputError": "splinecut.errors",
     "Partition": "splinecut.geometry.partition",
     "Pieces": "splinecut.geometry.line",
+    "ProbeWarning": "splinecut.errors",
     "RegionLimit": "splinecut.geometry.vertices",
     "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.api import pieces_along as pieces_along
     from splinecut.api import subdivide as subdivide
     from splinecut.errors import InputError as InputError
+    from splinecut.errors import ProbeWarning as ProbeWarning
     from splinecut.errors import SplinecutError as SplinecutError
     from splinecut.errors import UnprovedWarning as UnprovedWarning
     from splinecut.experiments.runner import run as run

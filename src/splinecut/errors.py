@@ -14,6 +14,10 @@ class InputError(SplinecutError, ValueError):
     """A value given to us is not one we can work with."""
 
 
+class ProbeWarning(UserWarning):
+    """The probe is too small for what is asked of it; the message names the layers and how many inputs would do."""
+
+
 class UnprovedWarning(UserWarning):
     """Nothing could show that a network is cut rightly; compare its outputs before and after."""
 

@@ -18,15 +18,12 @@ from jaxtyping import Bool, Float, Int64
 from scipy.linalg import lapack
 from torch import nn
 
+from splinecut.errors import ProbeWarning
 from splinecut.networks.inputs import count, split
 from splinecut.pruning.evidence import Evidence, Moments, Reader, moments
 
 LEVELS = 24  # numbers of units left at which the held-out error is measured; in between it is interpolated
 RIDGE = 1e-2  # of the mean variance; decides where rows are few, and is not noticed where they are many
-
-
-class ProbeWarning(UserWarning):
-    """The probe is too small for what is asked of it; the message names the layers and how many inputs would do."""
 
 
 @dataclass(frozen=True, eq=False)

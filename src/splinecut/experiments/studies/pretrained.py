@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from splinecut.errors import ProbeWarning
 from splinecut.experiments.studies.pretrained_networks import Task, cifar_resnet, data_folder, efficientnet_lite0
 from splinecut.experiments.studies.writing import write
 from splinecut.networks.groups import groups as read_groups
@@ -31,7 +32,6 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.densities import twin
 from splinecut.pruning.draw import drawn, named
 from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.heldout import ProbeWarning
 from splinecut.pruning.ticket import Ticket
 
 TASKS: dict[str, tuple[Callable[[Path], Task], tuple[float, ...]]] = {
