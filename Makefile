@@ -18,9 +18,9 @@ test: $(VENV)/.ready-dev lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 pages: $(VENV)/.ready
-	$(BIN)/python -m splinecut.experiments.pages README.md docs/results.md
-	$(BIN)/python -m splinecut.experiments.studies.charts results/digits-table.json results/fig7-rho-small.json results/table2-global-small.json
-	$(BIN)/python -m splinecut.experiments.studies.charts --tradeoff results/pruned-initialisation-small.json
+	$(BIN)/python -m tools.fill_tables README.md docs/results.md
+	$(BIN)/python -m studies.charts results/digits-table.json results/fig7-rho-small.json results/table2-global-small.json
+	$(BIN)/python -m studies.charts --tradeoff results/pruned-initialisation-small.json
 
 stress: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splinecut.experiments.studies.writing import write
+from studies.support.result_file import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
 from splinecut.networks import models

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments.studies.writing import write
+from studies.support.result_file import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.networks.trace import trace

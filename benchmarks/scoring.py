@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
-from splinecut.experiments.studies.writing import write
+from studies.support.result_file import write
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
-from splinecut.networks.groups import groups
+from splinecut.networks.groups.read import groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn, named

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.experiments.studies.writing import write
+from studies.support.result_file import write
 from splinecut.geometry.partition import Partition
 from splinecut.networks import models
 from splinecut.training import data

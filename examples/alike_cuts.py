@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from splinecut.geometry import pictures
+from splinecut.geometry import plotting as pictures
 from splinecut.geometry.cuts import cuts, paper_distance
 
 RHO, REFERENCE = 1.0, 1  # the weight of biases in the figure's N_1; the unit drawn green

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.geometry import pictures
+from splinecut.geometry import plotting as pictures
 
 
 def trained(hidden: tuple[int, ...], seed: int) -> nn.Sequential:

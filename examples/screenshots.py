@@ -9,8 +9,8 @@ from PIL import Image
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments.filming import still
-from splinecut.report import assembly
+from splinecut.experiments.film.build import still
+from splinecut.report import build as assembly
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from browser import Browser, executable

@@ -10,10 +10,10 @@ import torch
 from rich.console import Console
 
 from splinecut.networks import models
-from splinecut.pruning.bench import Bench
+from splinecut.pruning.engine.context import Bench
 from splinecut.training import data
 from splinecut.training.data import DataSet, TensorSplit
-from splinecut.training.plan import Plan
+from splinecut.training.config import Plan
 from splinecut.training.progress import Watch
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import pytest
 from browser import Browser
 from report_driving import READY
 from report_samples import record, small_film
-from splinecut.report import assembly
+from splinecut.report import build as assembly
 
 
 @pytest.fixture(scope="module")

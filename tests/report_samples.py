@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments.filming import film, folding_layers, frame_of, redundancies
-from splinecut.experiments.frames import Frames
+from splinecut.experiments.film.build import film, folding_layers, frame_of, redundancies
+from splinecut.experiments.film.frames import Frames
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
 from splinecut.geometry.partition import Partition

@@ -15,7 +15,7 @@ from torch.nn import functional
 import splinecut as sc
 from splinecut.networks.cost import cost
 from splinecut.networks.surgery import cut, mask
-from splinecut.networks.units import Groups
+from splinecut.networks.groups.values import Groups
 
 
 class Fn(nn.Module):

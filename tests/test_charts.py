@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from splinecut.experiments import committed
-from splinecut.experiments.studies import charts
+from splinecut.experiments import table_file as committed
+from studies import charts
 
 ROOT = Path(__file__).parents[1]
 TABLES = [path for path in sorted((ROOT / "results").glob("*.json")) if path.with_suffix(".svg").is_file()]

@@ -11,7 +11,7 @@ import torch
 
 from splinecut.errors import SplinecutError
 from splinecut.training import checkpoint
-from splinecut.training.optimizers import optimizer_state, restore_optimizer
+from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 
 def state(step: int) -> dict:

@@ -26,7 +26,7 @@ from splinecut.geometry.codes import (
     standard_error,
 )
 from splinecut.geometry.line import pieces_along
-from splinecut.geometry.soft import gaussian
+from splinecut.geometry.soft_codes import gaussian
 from splinecut.networks.trace import trace
 
 FOLDING = (nn.ReLU, nn.LeakyReLU, nn.PReLU)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from splinecut import cli
+from splinecut.cli import app as cli
 from splinecut.training import checkpoint
 
 RECIPE = """

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from splinecut.errors import InputError
-from splinecut.training.data import DATA, StreamedSplit, TensorSplit, load, streamed
+from splinecut.training.data import DATA, StreamedSplit, TensorSplit, load
+from splinecut.training.data import streamed_split as streamed
 from splinecut.training.data import toy as toys
 from splinecut.training.data.dataset import held_out
-from splinecut.training.data.hub import read_hub
-from splinecut.training.data.order import generator
-from splinecut.training.data.pixels import Augmentation, Pixels, measured, shift_and_mirror
+from splinecut.training.data.huggingface import read_hub
+from splinecut.training.data.batch_order import generator
+from splinecut.training.data.transforms import Augmentation, Pixels, measured, shift_and_mirror
 
 few = settings(derandomize=True, deadline=None, max_examples=40)
 CLASSES = ("cat", "dog", "emu")
@@ -424,7 +425,7 @@ def test_a_hub_set_is_read_through_its_library(monkeypatch) -> None:
 
 def test_without_a_network_the_remedy_is_a_folder(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://localhost:9")
-    monkeypatch.setattr("splinecut.training.data.hub.getproxies", dict)
+    monkeypatch.setattr("splinecut.training.data.huggingface.getproxies", dict)
     with pytest.raises(InputError, match="--data-dir or SPLINECUT_DATA") as caught:
         load("owner/no-such-set", tmp_path)
     assert "\n" not in str(caught.value)

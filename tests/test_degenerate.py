@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.experiments.records import Record
-from splinecut.pruning import refit
-from splinecut.pruning.heldout import ProbeWarning
+from splinecut.pruning.refit import least_squares as refit
+from splinecut.pruning.refit.held_out import ProbeWarning
 
 
 def convolutional(dead: bool = False, gain: float = 1.0) -> nn.Module:

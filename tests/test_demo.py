@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from splinecut.commands import demo
+from splinecut.cli import demo
 from splinecut.experiments import records, runner, spec
 
 QUICK = ["training.epochs=2", "film.steps=[1]", "film.keeps=[0.5]", "film.max_regions=150"]

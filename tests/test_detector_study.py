@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.studies import detector
-from splinecut.experiments.studies.detector import drawn_epoch, drops_of, share_of_schedule
+from studies import detector
+from studies.detector import drawn_epoch, drops_of, share_of_schedule
 from splinecut.pruning.detect import RULES, EarlyBird
-from splinecut.training.plan import Schedule
+from splinecut.training.config import Schedule
 
 
 @pytest.fixture(scope="module")

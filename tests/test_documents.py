@@ -34,7 +34,7 @@ def test_links_between_our_files_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_on_a_page_exist(page: Path) -> None:
-    from splinecut.cli import app
+    from splinecut.cli.app import app
 
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
     named = set(re.findall(r"^    (?:\$ )?splinecut ([a-z]+)", page.read_text(encoding="utf-8"), flags=re.MULTILINE))

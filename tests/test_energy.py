@@ -14,7 +14,8 @@ import torch
 from splinecut.experiments.runner import bytes_of_route
 from splinecut.networks import cost
 from splinecut.networks.models import build
-from splinecut.training import energy, tx2
+from splinecut.training import energy
+from splinecut.training import energy_model as tx2
 from splinecut.training.energy import Counter, Meter, counters
 from splinecut.training.ledger import FORWARD, Ledger
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from splinecut.cli import main
+from splinecut.cli.app import main
 from splinecut.errors import InputError
 from splinecut.experiments import records, runner
 from splinecut.experiments.records import Record

@@ -11,12 +11,13 @@ import torch
 import splinecut as sc
 from report_samples import network, small_film
 from splinecut.errors import InputError
-from splinecut.experiments import filming, frames
+from splinecut.experiments.film import build as filming
+from splinecut.experiments.film import frames
 from splinecut.geometry.cuts import corrected_distance, cuts
 from splinecut.networks import models
 from splinecut.training import data
 from splinecut.training.loop import train
-from splinecut.training.plan import Plan
+from splinecut.training.config import Plan
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ from torch import Tensor, nn
 import splinecut as sc
 from benches import NETWORKS, bench
 from splinecut.errors import InputError
-from splinecut.networks.groups import groups as read_groups
-from splinecut.networks.units import Groups
+from splinecut.networks.groups.read import groups as read_groups
+from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.driver import prune
-from splinecut.pruning.dynamic import Gates, GlobalDynamic, batch_statistics, gate_derivatives
+from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.methods.channels.gdp import Gates, GlobalDynamic, batch_statistics, gate_derivatives
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Scores
 from splinecut.pruning.ticket import Ticket
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.plan import Optimizer, Plan
+from splinecut.training.config import Optimizer, Plan
 from test_resume import outcome, victim
 
 

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 import splinecut as sc
 from splinecut.networks.cost import cost
-from splinecut.networks.groups import blocks
-from splinecut.networks.packing import from_json, to_json
-from splinecut.networks.units import BLOCKS, UnitGroup
+from splinecut.networks.groups.read import blocks
+from splinecut.networks.groups.serialization import from_json, to_json
+from splinecut.networks.groups.values import BLOCKS, UnitGroup
 from zoo import ZOO, SEResNet, make, read
 
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from splinecut.errors import InputError
 from splinecut.training.data import load
-from splinecut.training.data.encoded import Files, looks, to_tensor
-from splinecut.training.data.streamed import centre_crop, random_crop
+from splinecut.training.data.encoded_images import Files, looks, to_tensor
+from splinecut.training.data.streamed_split import centre_crop, random_crop
 
 RNG = np.random.default_rng(0)
 WIDE = RNG.integers(0, 65536, (6, 5, 4)).astype(np.uint16)  # rows, columns, red green blue alpha

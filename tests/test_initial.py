@@ -18,9 +18,9 @@ from splinecut.networks.cost import forward_flops
 from splinecut.training import data as sets
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.evaluate import evaluate
-from splinecut.training.initial import ADVERSARIAL, LAYERWISE, adversarial, confused, layerwise, rotated
+from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, confused, layerwise, rotated
 from splinecut.training.ledger import Ledger
-from splinecut.training.plan import Plan
+from splinecut.training.config import Plan
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_images_are_turned_by_their_class(digits: DataSet) -> None:
 def test_layers_below_stand_still_bit_by_bit_while_one_is_trained(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from splinecut.training import initial
+    from splinecut.training import pretraining as initial
 
     model, states = net(), []
     original = initial.train

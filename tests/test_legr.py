@@ -15,15 +15,15 @@ from torch import nn
 
 from benches import NETWORKS, bench
 from splinecut.errors import InputError
-from splinecut.networks.groups import groups as read_groups
-from splinecut.networks.units import Groups
-from splinecut.pruning.bench import Bench
+from splinecut.networks.groups.read import groups as read_groups
+from splinecut.networks.groups.values import Groups
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget, select
-from splinecut.pruning.driver import prune
+from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.legr import LeGR, Ranking, evolve, identity, lifted, squared_norms
+from splinecut.pruning.methods.channels.legr import LeGR, Ranking, evolve, identity, lifted, squared_norms
 from splinecut.pruning.method import NO_RETRAINING, Round
-from splinecut.pruning.simple import L2
+from splinecut.pruning.methods.channels.baselines import L2
 
 SMALL = LeGR(candidates=8, population=4, tournament=2, steps=3, batch_size=32)
 HALF = Budget(0.5, "flops")
@@ -169,7 +169,7 @@ def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_search_killed_half_way_goes_on_from_what_it_knew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = with_validation(bench(epochs=1))
     expected = SMALL.search(whole, whole.build(0), Round(HALF))
-    monkeypatch.setattr("splinecut.pruning.memory.EVERY", 0.0)
+    monkeypatch.setattr("splinecut.pruning.engine.search_cache.EVERY", 0.0)
     real, calls = LeGR._loss, []
 
     def deadly(*args):

@@ -17,7 +17,7 @@ from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
-from splinecut.training.plan import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Plan, Schedule
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 
 from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.studies import matrices
+from studies.figures import matrices
 from splinecut.files import write_json
 from splinecut.pruning.detect import EarlyBird
 

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from splinecut.experiments import records, runner, spec
-from splinecut.experiments.stages import build_model
+from splinecut.experiments.plan import build_model
 from splinecut.networks import cost, surgery
 from splinecut.pruning.apply import cut
 from splinecut.pruning.ticket import Ticket
-from splinecut.pruning.zeros import zero_out
+from splinecut.pruning.weight_mask import zero_out
 from splinecut.training import checkpoint, data
 
 OLD = Path(__file__).parent / "data" / "0.1.0"

@@ -11,7 +11,7 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.pruning.catalogue import METHODS
+from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.draw import named
 
 NAN = float("nan")

@@ -14,8 +14,8 @@ from torch import nn
 
 import splinecut as sc
 from oracles import n_regions_of_lines, reference_network
-from splinecut.geometry import vertices
-from splinecut.geometry.polygons import next_place
+from splinecut.geometry.subdivision import run as vertices
+from splinecut.geometry.subdivision.polygons import next_place
 
 few = settings(derandomize=True, deadline=None, max_examples=6)
 seeds = st.integers(0, 10_000)

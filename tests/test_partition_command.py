@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from splinecut.cli import app
+from splinecut.cli.app import app
 from splinecut.errors import InputError
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.slices import Slice

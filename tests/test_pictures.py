@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from torch import nn
 
 from splinecut.errors import InputError
-from splinecut.geometry import pictures
+from splinecut.geometry import plotting as pictures
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.slices import Slice
 from splinecut.networks.trace import trace

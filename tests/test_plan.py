@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from splinecut.training.plan import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Plan, Schedule
 
 
 def test_the_papers_schedule_drops_tenfold_at_epochs_80_and_120_of_160() -> None:

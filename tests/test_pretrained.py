@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from splinecut.errors import InputError
-from splinecut.experiments.studies import pretrained
-from splinecut.experiments.studies.pretrained_networks import CifarResNet, cifar_resnet, data_folder, efficientnet_lite0
+from studies import pretrained
+from studies.support.pretrained_networks import CifarResNet, cifar_resnet, data_folder, efficientnet_lite0
 
 DATA = os.environ.get("SPLINECUT_DATA")
 

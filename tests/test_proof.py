@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import splinecut as sc
-from splinecut.networks.randomized import Slack, change, close, randomized_copy, run
+from splinecut.networks.groups.randomized import Slack, change, close, randomized_copy, run
 from splinecut.networks.surgery import cut, mask
-from splinecut.networks.units import Groups
+from splinecut.networks.groups.values import Groups
 
 
 def worst(model: nn.Module, groups: Groups, inputs: tuple[Any, ...], draws: int = 4) -> float:

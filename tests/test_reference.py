@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import splinecut as sc
-from splinecut.reference import reference
+from tools.api_reference import reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 
 
 def test_the_reference_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), "run: python -m splinecut.reference > docs/api.md"
+    assert PAGE.read_text(encoding="utf-8") == reference(), "run: python -m tools.api_reference > docs/api.md"
 
 
 @pytest.mark.parametrize("name", [name for name in sc.__all__ if not name.startswith("_")])

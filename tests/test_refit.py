@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.networks.units import Groups
-from splinecut.pruning.heldout import ProbeWarning
-from splinecut.pruning.norms import MOST, Statistics, correct
-from splinecut.pruning.regression import fitted
+from splinecut.networks.groups.values import Groups
+from splinecut.pruning.refit.held_out import ProbeWarning
+from splinecut.pruning.refit.batch_norms import MOST, Statistics, correct
+from splinecut.pruning.refit.regression import fitted
 
 DOUBLE = torch.float64
 

@@ -16,17 +16,18 @@ import pytest
 
 import splinecut as sc
 from report_samples import HOSTILE, STEPS, many_records, record, small_film
-from splinecut import cli
+from splinecut.cli import app as cli
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.pruning import detect
-from splinecut.report import assembly, facts
-from splinecut.report.embedding import pack
-from splinecut.report.thinning import thinned
+from splinecut.report import build as assembly
+from splinecut.report import rows as facts
+from splinecut.report.array_packing import pack
+from splinecut.report.frame_selection import thinned
 
 
 def test_importing_the_report_does_not_import_torch() -> None:
-    code = "import sys, splinecut.report.assembly, splinecut.experiments.frames; print('torch' in sys.modules)"
+    code = "import sys, splinecut.report.build, splinecut.experiments.film.frames; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 

@@ -13,8 +13,8 @@ import pytest
 from browser import Browser
 from report_driving import IN_A_BROWSER
 from report_samples import big_partition, film_of, many_records
-from splinecut.experiments.filming import frame_of
-from splinecut.report import assembly
+from splinecut.experiments.film.build import frame_of
+from splinecut.report import build as assembly
 
 pytestmark = IN_A_BROWSER
 

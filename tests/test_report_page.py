@@ -10,7 +10,7 @@ import pytest
 from browser import Browser
 from report_driving import BOTH, IN_A_BROWSER, READY, act, button, text
 from report_samples import HOSTILE, record, small_film
-from splinecut.report import assembly
+from splinecut.report import build as assembly
 
 pytestmark = IN_A_BROWSER
 

@@ -12,7 +12,7 @@ import pytest
 from browser import Browser
 from report_driving import IN_A_BROWSER, READY, button
 from report_samples import big_partition, film_of, small_film
-from splinecut.report import assembly
+from splinecut.report import build as assembly
 
 pytestmark = IN_A_BROWSER
 

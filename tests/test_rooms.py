@@ -68,7 +68,7 @@ def test_help_takes_under_half_a_second_of_cpu_and_does_not_import_torch() -> No
     code = """
 import resource, sys
 sys.argv = ["splinecut", "--help"]
-from splinecut.cli import main
+from splinecut.cli.app import main
 try:
     main()
 except SystemExit as end:

@@ -10,9 +10,11 @@ import pytest
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.experiments import grid, published, runner
+from splinecut.experiments import runner
+from splinecut.experiments.sweep import spec as grid
+from splinecut.experiments import paper_numbers as published
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.stages import chosen_method
+from splinecut.experiments.plan import chosen_method
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
 from splinecut.training import data

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from benches import NETWORKS, bench
-from splinecut.networks.groups import groups as read_groups
+from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.driver import prune
+from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round
-from splinecut.pruning.soft import SoftFilters, ZeroShortest, zero_filters
+from splinecut.pruning.methods.channels.sfp import SoftFilters, ZeroShortest, zero_filters
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.plan import Optimizer, Plan
+from splinecut.training.config import Optimizer, Plan
 
 HALF = Budget(0.5, scope="layer")
 

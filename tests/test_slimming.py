@@ -16,20 +16,20 @@ from torch import Tensor, nn
 import splinecut as sc
 from benches import NETWORKS, bench, said
 from splinecut.errors import InputError
-from splinecut.experiments.stages import pruning_facts
+from splinecut.experiments.plan import pruning_facts
 from splinecut.networks import models
-from splinecut.networks.groups import groups as read_groups
+from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.draw import drawn, named
-from splinecut.pruning.driver import Outcome, prune
-from splinecut.pruning.early import EarlyBirdTicket, StopWhenSettled, mask_distance
+from splinecut.pruning.engine.driver import Outcome, prune
+from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
 from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.rounds import geometric, shortened
-from splinecut.pruning.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
-from splinecut.pruning.spline import Spline
+from splinecut.pruning.engine.schedules import geometric, shortened
+from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
+from splinecut.pruning.methods.channels.spline import Spline
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
-from splinecut.training.plan import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Plan, Schedule
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 

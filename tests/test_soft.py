@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from splinecut.errors import InputError
-from splinecut.geometry.soft import (
+from splinecut.geometry.soft_codes import (
     beta_for,
     gaussian,
     logistic,

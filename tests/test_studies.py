@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from splinecut.experiments.studies import kmeans, sawtooth
+from studies import kmeans
+from studies import sawtooth
 
 
 def inertia(points: np.ndarray, centroids: np.ndarray) -> float:

@@ -11,13 +11,17 @@ import pytest
 import torch
 
 import splinecut as sc
-from splinecut.experiments.filming import graph_of
-from splinecut.experiments.studies import panels, pruned_pictures, shapes, tasks, trajectory
-from splinecut.experiments.studies.tasks import Task
+from splinecut.experiments.film.build import graph_of
+from studies.support import panels
+from studies.figures import pruned_pictures
+from studies.support import partition_facts as shapes
+from studies.support import tasks
+from studies.figures import trajectory
+from studies.support.tasks import Task
 from splinecut.geometry.partition import subdivide
 from splinecut.training import data
 from splinecut.training.data import TensorSplit
-from splinecut.training.plan import Optimizer, Plan
+from splinecut.training.config import Optimizer, Plan
 
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import splinecut as sc
 from splinecut.networks.surgery import cut, mask
-from splinecut.networks.units import BLOCKS
+from splinecut.networks.groups.values import BLOCKS
 from zoo import draw, make, read
 
 Make = Callable[[Iterable[Tensor]], torch.optim.Optimizer]

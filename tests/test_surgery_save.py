@@ -10,7 +10,7 @@ import torch
 
 import splinecut as sc
 from splinecut.networks.surgery import cut
-from splinecut.networks.units import BLOCKS
+from splinecut.networks.groups.values import BLOCKS
 from zoo import draw, make, read
 
 

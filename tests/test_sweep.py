@@ -18,13 +18,14 @@ import pytest
 from typer.testing import CliRunner
 
 from disturb import outcomes, sweep
-from splinecut.cli import app
+from splinecut.cli.app import app
 from splinecut.errors import InputError
-from splinecut.experiments import grid, spec
+from splinecut.experiments import spec
+from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.sweep import State, _Queue, compute, run, shared_stages, write_account
-from splinecut.experiments.workers import KEEPING_MEMORY, Ending, Job, Workers, _loaded, _Worker, variables
-from splinecut.pruning.catalogue import METHODS
+from splinecut.experiments.sweep.scheduler import State, _Queue, compute, run, shared_stages, write_account
+from splinecut.experiments.sweep.worker_pool import KEEPING_MEMORY, Ending, Job, Workers, _loaded, _Worker, variables
+from splinecut.pruning.methods.catalogue import METHODS
 
 BASE: dict[str, Any] = {
     "name": "small",
@@ -226,7 +227,7 @@ def test_runs_share_the_cores_unless_threads_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], threads: int
 ) -> None:
     pool = Scripted({})
-    monkeypatch.setattr("splinecut.commands.sweep._pool", lambda *asked: pool)
+    monkeypatch.setattr("splinecut.cli.sweep._pool", lambda *asked: pool)
     asked = ["sweep", "digits-channels", "--set", "sweep.seeds=1", "--out", str(tmp_path), *options]
     assert CliRunner().invoke(app, asked).exit_code == 0
     assert pool.started and pool.threads == threads

@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 from scipy import stats
 from typer.testing import CliRunner
 
-from splinecut.cli import app
-from splinecut.commands.sheets import FORMATS, Sheet
-from splinecut.commands.tables import COLUMNS
+from splinecut.cli.app import app
+from splinecut.cli.text_tables import FORMATS, Sheet
+from splinecut.cli.table import COLUMNS
 from splinecut.errors import InputError
-from splinecut.experiments import committed, records
-from splinecut.experiments.published import _results, published
+from splinecut.experiments import records
+from splinecut.experiments import table_file as committed
+from splinecut.experiments.paper_numbers import _results, published
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.summaries import Estimate, baseline, numbers, rows
-from splinecut.pruning.catalogue import METHODS
+from splinecut.pruning.methods.catalogue import METHODS
 
 TASK: dict[str, Any] = {"model": "vgg16", "data": "cifar100"}
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.pruning import refit
+from splinecut.pruning.refit import least_squares as refit
 
 
 def bert() -> nn.Module:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import splinecut as sc
 from splinecut.networks.cost import cost
-from splinecut.networks.units import BLOCKS, Groups
+from splinecut.networks.groups.values import BLOCKS, Groups
 from splinecut.pruning.budget import best, select
 from zoo import make, read
 

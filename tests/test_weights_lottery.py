@@ -12,16 +12,16 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning.bench import Bench
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.driver import Outcome, prune
-from splinecut.pruning.magnitude import Lottery, Magnitude
+from splinecut.pruning.engine.driver import Outcome, prune
+from splinecut.pruning.methods.weights.magnitude import Lottery, Magnitude
 from splinecut.pruning.method import NO_RETRAINING
-from splinecut.pruning.zeros import nonzeros, prunable_weights
+from splinecut.pruning.weight_mask import nonzeros, prunable_weights
 from splinecut.training import data
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.plan import Plan
+from splinecut.training.config import Plan
 
 PLAN = Plan(epochs=3, batch_size=32)
 
@@ -168,7 +168,7 @@ def test_magnitude_goes_on_from_the_trained_weights(digits) -> None:
 
 
 def test_reported_density_is_that_of_true_nonzeros(digits) -> None:
-    from splinecut.experiments.stages import pruning_facts
+    from splinecut.experiments.plan import pruning_facts
 
     outcome, _ = pruned(digits, Lottery(), 0.2)
     facts = pruning_facts(outcome, None)

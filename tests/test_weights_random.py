@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning.densities import counts, erk, twin, uniform
+from splinecut.pruning.methods.weights.random_masks import counts, erk, twin, uniform
 
 SHAPES = {"conv1": (24, 1, 3, 3), "conv2": (32, 24, 3, 3), "conv3": (32, 32, 3, 3), "head": (10, 512)}
 TOTAL = 216 + 6912 + 9216 + 5120

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.studies import beats_random
+from studies.criteria import weights as beats_random
 from splinecut.pruning.ticket import Ticket
 
 QUICK = ["training.epochs=1", "data.train_size=200"]

@@ -14,7 +14,7 @@ import splinecut as sc
 from splinecut.networks import cost, models
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
-from splinecut.pruning.sensitivity import Grasp, Snip, first_of_each_class, scoring_copy
+from splinecut.pruning.methods.weights.sensitivity import Grasp, Snip, first_of_each_class, scoring_copy
 
 BUDGET = Budget(0.5, "weights")
 

@@ -15,7 +15,7 @@ from oracles_weights import chain, flow_by_paths, per_layer
 from splinecut.networks import cost, models
 from splinecut.pruning.budget import Budget, select
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
-from splinecut.pruning.synflow import Synflow, absolute_copy, flow
+from splinecut.pruning.methods.weights.synflow import Synflow, absolute_copy, flow
 
 
 def ones(n: int) -> Tensor:

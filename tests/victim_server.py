@@ -11,10 +11,11 @@ import sys
 
 import torch
 
-from splinecut.experiments import runner, stages
+from splinecut.experiments import runner
+from splinecut.experiments import plan as stages
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
-from splinecut.networks.groups import groups
+from splinecut.networks.groups.read import groups
 from victim import one_process
 
 

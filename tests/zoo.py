@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splinecut.networks.groups import groups
+from splinecut.networks.groups.read import groups
 from splinecut.networks.models import build
-from splinecut.networks.units import Groups
+from splinecut.networks.groups.values import Groups
 
 
 class DenseNet(nn.Module):

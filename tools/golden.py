@@ -26,12 +26,13 @@ from rich.console import Console
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments import grid, spec
+from splinecut.experiments import spec
+from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.runner import run
-from splinecut.experiments.sweep import shared_stages
+from splinecut.experiments.sweep.scheduler import shared_stages
 from splinecut.networks.models import build
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.catalogue import METHODS
+from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.training.progress import Watch
 
 FILE = Path(__file__).parents[1] / "tests" / "data" / "golden.json"

@@ -22,7 +22,7 @@ _HOME = {  # public name -> the module it lives in
     "Partition": "splinecut.geometry.partition",
     "Pieces": "splinecut.geometry.line",
     "ProbeWarning": "splinecut.errors",
-    "RegionLimit": "splinecut.geometry.vertices",
+    "RegionLimit": "splinecut.geometry.subdivision.run",
     "Slice": "splinecut.geometry.slices",
     "SplinecutError": "splinecut.errors",
     "Ticket": "splinecut.pruning.ticket",
@@ -32,7 +32,7 @@ _HOME = {  # public name -> the module it lives in
     "cut": "splinecut.pruning.apply",
     "distance": "splinecut.geometry.codes",
     "draw": "splinecut.pruning.draw",
-    "groups": "splinecut.networks.groups",
+    "groups": "splinecut.networks.groups.read",
     "load": "splinecut.networks.surgery",
     "local_affine": "splinecut.api",
     "mask": "splinecut.pruning.apply",
@@ -62,8 +62,8 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.geometry.line import Pieces as Pieces
     from splinecut.geometry.partition import Partition as Partition
     from splinecut.geometry.slices import Slice as Slice
-    from splinecut.geometry.vertices import RegionLimit as RegionLimit
-    from splinecut.networks.groups import groups as groups
+    from splinecut.geometry.subdivision.run import RegionLimit as RegionLimit
+    from splinecut.networks.groups.read import groups as groups
     from splinecut.networks.surgery import load as load
     from splinecut.networks.surgery import save as save
     from splinecut.pruning.apply import cut as cut

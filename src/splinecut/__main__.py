@@ -1,5 +1,5 @@
 """`python -m splinecut` is the command line."""
 
-from splinecut.cli import main
+from splinecut.cli.app import main
 
 main()

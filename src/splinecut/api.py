@@ -16,7 +16,7 @@ from splinecut.geometry.line import Pieces, Progress
 from splinecut.geometry.partition import Partition
 from splinecut.geometry.slices import Slice
 from splinecut.networks.trace import trace
-from splinecut.waiting import bar
+from splinecut.progress_bar import bar
 
 
 def subdivide(

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from splinecut.errors import InputError, unknown
-from splinecut.training.plan import Frozen, Plan
-from splinecut.training.start import Start
+from splinecut.training.config import Frozen, Plan
+from splinecut.training.initialization import Start
 
 SCHEMA = 1
 

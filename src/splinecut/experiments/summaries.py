@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from splinecut.errors import unknown
-from splinecut.experiments.published import published
+from splinecut.experiments.paper_numbers import published
 from splinecut.experiments.records import Record
 
 CONFIDENCE = 0.95

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from splinecut.geometry.polygons import next_place
+from splinecut.geometry.subdivision.polygons import next_place
 
 if TYPE_CHECKING:
     from splinecut.geometry.partition import Partition

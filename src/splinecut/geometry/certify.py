@@ -13,8 +13,8 @@ from jaxtyping import Float
 from splinecut.errors import InputError
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition
-from splinecut.geometry.polygons import next_place
-from splinecut.geometry.vertices import magnitudes, rows_of
+from splinecut.geometry.subdivision.polygons import next_place
+from splinecut.geometry.subdivision.run import magnitudes, rows_of
 
 _SLACK = 1e-9  # relative; a thousand times the tolerance vertices are decided with
 _SHOWN = 10  # the worst of each kind

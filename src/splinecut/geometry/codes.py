@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from splinecut.errors import InputError, unknown
-from splinecut.geometry import soft
+from splinecut.geometry import soft_codes as soft
 from splinecut.geometry.graph import Graph, Layer, Node
 from splinecut.geometry.sides import is_on
 

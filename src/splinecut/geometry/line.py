@@ -23,7 +23,7 @@ from torch import Tensor
 
 from splinecut.errors import InputError, SplinecutError
 from splinecut.geometry.affine import refuse_smooth
-from splinecut.geometry.changes import Crossings, crossings
+from splinecut.geometry.line_crossings import Crossings, crossings
 from splinecut.geometry.graph import Graph, Node
 
 Progress = Callable[[float], object]

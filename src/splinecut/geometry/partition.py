@@ -17,7 +17,10 @@ from numpy.typing import ArrayLike
 
 from splinecut.errors import InputError
 from splinecut.files import write_atomically
-from splinecut.geometry import fitting, locating, polygons, vertices
+from splinecut.geometry.subdivision import affine_fit as fitting
+from splinecut.geometry.subdivision import point_location as locating
+from splinecut.geometry.subdivision import polygons
+from splinecut.geometry.subdivision import run as vertices
 from splinecut.geometry.codes import Codes
 from splinecut.geometry.graph import Graph, Layer
 from splinecut.geometry.slices import Slice
@@ -131,7 +134,7 @@ class Partition:
 
     def plot(self, path: str | Path | None = None, **options: Any) -> Axes:
         """Draws cuts, regions and decision boundary; options as in `geometry.pictures.plot`."""
-        from splinecut.geometry import pictures
+        from splinecut.geometry import plotting as pictures
 
         return pictures.plot(self, path, **options)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, SplinecutError
 from splinecut.files import write_atomically
-from splinecut.networks.wrappers import evaluating, unwrapped
+from splinecut.networks.model_state import evaluating, unwrapped
 
 
 def export(model: nn.Module, example: Tensor, path: str | Path) -> Path:

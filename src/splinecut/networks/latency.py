@@ -8,7 +8,7 @@ import time
 import torch
 from torch import nn
 
-from splinecut.networks.wrappers import evaluating
+from splinecut.networks.model_state import evaluating
 
 
 @torch.no_grad()

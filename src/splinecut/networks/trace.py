@@ -17,8 +17,8 @@ from torch import Tensor, fx, nn
 
 from splinecut.errors import InputError
 from splinecut.geometry.graph import Graph, Node
-from splinecut.networks import operations
-from splinecut.networks.operations import Affine, Call, Data, Fold, Max, Slot, Smooth
+from splinecut.networks.operators import readers as operations
+from splinecut.networks.operators.readers import Affine, Call, Data, Fold, Max, Slot, Smooth
 
 _Reader = Callable[[Call, Mapping[str, tuple[int, ...]]], Affine | Fold | Max | Smooth]
 _BATCH = 5  # of the example that is traced: a size that hardly equals a feature count by accident

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from splinecut.errors import InputError, unknown
-from splinecut.networks.units import BLOCKS, Groups
+from splinecut.networks.groups.values import BLOCKS, Groups
 from splinecut.pruning.options import is_number
 
 OF = ("channels", "weights", "flops", "blocks")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from splinecut.networks.units import Groups
+from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget, Keep, select
 
 

@@ -18,18 +18,18 @@ import numpy as np
 from jaxtyping import Float
 
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.training.start import Start
+from splinecut.training.initialization import Start
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from splinecut.networks.units import Groups
-    from splinecut.pruning.bench import Bench
+    from splinecut.networks.groups.values import Groups
+    from splinecut.pruning.engine.context import Bench
     from splinecut.pruning.evidence import Evidence
     from splinecut.pruning.ticket import Ticket
-    from splinecut.pruning.zeros import HoldZeros
+    from splinecut.pruning.weight_mask import HoldZeros
     from splinecut.training.hooks import Hook
-    from splinecut.training.plan import Plan
+    from splinecut.training.config import Plan
 
 Scores = dict[str, Float[np.ndarray, " *units"]]
 
@@ -144,7 +144,7 @@ class Method:
 
     def holder(self, keep: Keep) -> HoldZeros:
         """What keeps removed single weights at zero in training."""
-        from splinecut.pruning.zeros import HoldZeros
+        from splinecut.pruning.weight_mask import HoldZeros
 
         return HoldZeros(keep)
 

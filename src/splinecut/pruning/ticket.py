@@ -19,9 +19,9 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.files import write_atomically, write_json
-from splinecut.networks.packing import from_json, to_json
-from splinecut.networks.units import BLOCKS, Groups
-from splinecut.networks.wrappers import unwrapped
+from splinecut.networks.groups.serialization import from_json, to_json
+from splinecut.networks.groups.values import BLOCKS, Groups
+from splinecut.networks.model_state import unwrapped
 from splinecut.pruning.budget import Budget
 
 SCHEMA = 1

@@ -11,7 +11,7 @@ from types import TracebackType
 
 import torch
 
-from splinecut.training.tx2 import tx2_estimate as tx2_estimate
+from splinecut.training.energy_model import tx2_estimate as tx2_estimate
 
 POWERCAP = Path("/sys/class/powercap")
 SAMPLING = 30.0  # seconds; a package drawing 200 W turns a 65 kJ counter over in five minutes

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from splinecut.training.ledger import Ledger
-    from splinecut.training.plan import Plan
+    from splinecut.training.config import Plan
 
 
 @dataclass

@@ -18,11 +18,11 @@ from splinecut.training.devices import ALONE, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
 from splinecut.training.hooks import Hook, Moment, hooks_state, restore_hooks
 from splinecut.training.ledger import FORWARD, Ledger
-from splinecut.training.optimizers import optimizer_state, restore_optimizer
+from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 if TYPE_CHECKING:
     from splinecut.training.data import DataSet
-    from splinecut.training.plan import Plan
+    from splinecut.training.config import Plan
 
 FEW_INPUTS = 8  # below so many, a strided 1x1 convolution is not trained with channels last on a CPU
 NAN_CHECK = 25  # steps between looks at the loss on an accelerator, where each look waits for the device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from splinecut.networks.models.activations import Activation
-from splinecut.networks.models.parts import require_image, scaled
+from splinecut.networks.models.building_blocks import require_image, scaled
 
 STEM_KERNEL, STEM_STRIDE = 11, 4
 POOL_KERNEL, POOL_STRIDE = 3, 2

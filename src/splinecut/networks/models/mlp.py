@@ -9,7 +9,7 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.networks.models.activations import Activation
-from splinecut.networks.models.parts import scaled
+from splinecut.networks.models.building_blocks import scaled
 
 
 class MLP(nn.Sequential):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.networks.models.activations import Activation
-from splinecut.networks.models.parts import conv1x1, conv3x3, require_image, scaled, start
+from splinecut.networks.models.building_blocks import conv1x1, conv3x3, require_image, scaled, start
 
 STEM = 16
 PLANES = (16, 32, 64)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from splinecut.networks.models.activations import Activation
-from splinecut.networks.models.parts import conv1x1, conv3x3, require_image, scaled, start
+from splinecut.networks.models.building_blocks import conv1x1, conv3x3, require_image, scaled, start
 
 PLANES = (64, 128, 256, 512)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from splinecut.networks.models.activations import Activation
-from splinecut.networks.models.parts import conv3x3, require_image, scaled, start
+from splinecut.networks.models.building_blocks import conv3x3, require_image, scaled, start
 
 # Channels of the 13 convolutions; between two stages the image is halved by max-pooling, after the last by averaging.
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
-from splinecut.networks.surgery.sizes import resize
-from splinecut.networks.units import BLOCKS, Groups, Keep, with_stand_in
-from splinecut.networks.wrappers import unwrapped
+from splinecut.networks.surgery.module_sizes import resize
+from splinecut.networks.groups.values import BLOCKS, Groups, Keep, with_stand_in
+from splinecut.networks.model_state import unwrapped
 
 
 class RewrapWarning(UserWarning):

@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map_only
 
 from splinecut.errors import InputError, unknown
-from splinecut.networks.units import BLOCKS, Groups, Keep, Member
-from splinecut.networks.wrappers import unwrapped
+from splinecut.networks.groups.values import BLOCKS, Groups, Keep, Member
+from splinecut.networks.model_state import unwrapped
 
 
 class Mask:

@@ -4,5 +4,5 @@ from splinecut.training.data.catalogue import DATA as DATA
 from splinecut.training.data.catalogue import load as load
 from splinecut.training.data.dataset import DataSet as DataSet
 from splinecut.training.data.dataset import Split as Split
-from splinecut.training.data.streamed import StreamedSplit as StreamedSplit
-from splinecut.training.data.tensors import TensorSplit as TensorSplit
+from splinecut.training.data.streamed_split import StreamedSplit as StreamedSplit
+from splinecut.training.data.tensor_split import TensorSplit as TensorSplit

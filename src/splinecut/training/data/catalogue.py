@@ -11,8 +11,8 @@ from splinecut.training.data import toy
 from splinecut.training.data.assemble import assemble
 from splinecut.training.data.dataset import DataSet, held_out
 from splinecut.training.data.folders import read_folder
-from splinecut.training.data.hub import read_hub
-from splinecut.training.data.pixels import Augmentation, Pixels
+from splinecut.training.data.huggingface import read_hub
+from splinecut.training.data.transforms import Augmentation, Pixels
 
 ENVIRONMENT = "SPLINECUT_DATA"
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from splinecut.training.data.order import generator
+from splinecut.training.data.batch_order import generator
 
 
 class Split(Protocol):

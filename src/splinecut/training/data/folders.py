@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from splinecut.errors import InputError, unknown
-from splinecut.training.data.encoded import Column, EncodedSet, EncodedSplit, Files
+from splinecut.training.data.encoded_images import Column, EncodedSet, EncodedSplit, Files
 
 SPLITS = {
     "train": "train", "training": "train",

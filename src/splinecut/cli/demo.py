@@ -1,0 +1,92 @@
+"""`splinecut demo`: the whole story on digits and on a toy, a table of what each route costs, and a report."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from splinecut.cli.screen import screen
+from splinecut.cli.table import show_routes
+from splinecut.experiments import runner, spec
+from splinecut.experiments.film import frames
+from splinecut.experiments.film.frames import Frame, Frames
+from splinecut.experiments.records import Record
+from splinecut.report import build as assembly
+from splinecut.training.progress import Watch
+
+EARLY = "early bird"
+LATE: dict[str, Any] = {"detector": None, "film": None}  # the whole training first, and nothing stored of it
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> what it does, how its recipe differs from demo-digits
+    "dense": ("train the whole network", LATE | {"method": None}),
+    EARLY: ("stop when the partition has settled, cut to half of the FLOPs, refit, train", {}),
+    "train, prune, retrain": ("train it all, cut it to half of its FLOPs, refit, train again", LATE),
+    "slimming": (
+        "the same by another method: push batch-norm scales to zero, cut, train",
+        LATE | {"method": "slimming"},
+    ),
+    "random": ("the same with channels drawn by lot", LATE | {"method": "random"}),
+}
+REPORT = "report.html"
+SHARED = "demo-shared"  # trainings that routes have in common, until all are done
+
+
+def demo(out: Path, device: str) -> Path:
+    """Runs every route (finished ones are read), prints how they compare and writes the report; returns its path."""
+    console = screen()
+    base, toy = spec.load("demo-digits"), spec.load("demo-x-shape")
+    routes: dict[str, Record] = {}
+    for name, (about, _) in ROUTES.items():
+        console.print(Text.assemble((name, "bold"), f": {about}"))
+        routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch(), shared=out / SHARED)
+    told = "two layers on the plane, every region seen while it trains and shrinks"
+    console.print(Text.assemble(("toy", "bold"), f": {told}"))
+    small = runner.run(toy, out, device=device, watch=Watch())
+    shutil.rmtree(out / SHARED, ignore_errors=True)
+    films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY))]
+    page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
+    show_routes("Handwritten digits, one small ConvNet, five routes", routes)
+    for line in (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0])):
+        console.print(line)
+    console.print(f"Look at it all: {page}", soft_wrap=True)  # in one piece: a terminal makes a link of a path
+    return page
+
+
+def _route(base: spec.Experiment, name: str) -> spec.Experiment:
+    about, changes = ROUTES[name]
+    slug = name.replace(", ", "-").replace(" ", "-")
+    return spec.Experiment.from_dict(
+        base.model_dump(mode="json") | changes | {"name": f"{base.name}-{slug}", "description": about}
+    )
+
+
+def _bird_line(record: Record, epochs: int) -> str:
+    drawn = record.pruning
+    assert drawn is not None
+    before, after = record.test["after cut"]["accuracy"], record.test["last"]["accuracy"]
+    return (
+        f"Early bird: drawn after epoch {drawn['drawn_epoch']} of {epochs}; {before:.1%} right after the cut and the "
+        f"refit, {after:.1%} in the end."
+    )
+
+
+def _cut_line(routes: dict[str, Record]) -> str:
+    """How the three methods stand right after the cut of a trained network, each with its own refit or none."""
+    late = [record for name, record in routes.items() if name != EARLY]
+    cut = {record.pruning["method"]: record.test["after cut"]["accuracy"] for record in late if record.pruning}
+    return (
+        f"Right after cutting the trained network: {', '.join(f'{name} {value:.1%}' for name, value in cut.items())}."
+    )
+
+
+def _toy_line(film: Frames) -> str:
+    """What pruning does to the toy's partition: the whole network, and the cut nearest to half of its units."""
+    whole = [frame for frame in film if frame.stage == "train"][-1]
+    half = min((frame for frame in film if frame.stage == "prune"), key=lambda frame: abs(frame.keep - 0.5))
+    return f"Toy: {_seen(whole)}; with {half.keep:.0%} of the units {_seen(half)}, without training on."
+
+
+def _seen(frame: Frame) -> str:
+    return f"{len(frame):,} regions ({frame.facts['validation accuracy']:.1%})"

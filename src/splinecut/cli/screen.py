@@ -1,0 +1,83 @@
+"""What commands print on: a terminal that shows names as they are, and tables that do not fold numbers to fit it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from splinecut.cli.text_tables import Sheet
+
+NARROWEST = 16  # characters that a column of words is folded to, at the least, to make room for numbers
+AT_LEAST = 2  # columns of numbers for which words are folded; further ones come if there is room
+
+
+def screen(stderr: bool = False) -> Console:
+    """A terminal on which `[sweep]` and `:key:` are text: names and paths are a user's and no markup of ours."""
+    return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
+
+
+def fitted(made: Sheet, console: Console, first: Sequence[int]) -> tuple[Table, int]:
+    """The table with as many columns of numbers as fit the terminal, and how many are left out.
+
+    `first` are columns by importance, of those after `made.n_fixed`, which always stand; the others follow in their
+    order. Cells with numbers are never folded, words are if need be.
+    """
+    wanted = [*first, *(i for i in range(made.n_fixed, len(made.headings)) if i not in first)]
+    shown = list(range(made.n_fixed))
+    widest = _widest(made, [*shown, *wanted[:AT_LEAST]], console)
+    for column in wanted:
+        if _fits(_table(made, [*shown, column], widest), console):
+            shown.append(column)
+    return _table(made, sorted(shown), widest), len(made.headings) - len(shown)
+
+
+def stacked(made: Sheet, console: Console) -> list[Table]:
+    """All columns, in as many tables below each other as the terminal is too narrow for; each begins with the names."""
+    fixed, left = list(range(made.n_fixed)), list(range(made.n_fixed, len(made.headings)))
+    tables = []
+    while left:
+        n = len(left)
+        while n > 1 and not _fits(_table(made, [*fixed, *left[:n]], NARROWEST), console):
+            n -= 1
+        shown, left = [*fixed, *left[:n]], left[n:]
+        tables.append(_table(made, shown, _widest(made, shown, console)))
+    return tables
+
+
+def _widest(made: Sheet, columns: Sequence[int], console: Console) -> int:
+    """How wide a column of words may be for these columns to fit, as far as that can be had."""
+    widest = max((len(cell) for row in made.rows for cell in row), default=0)
+    while widest > NARROWEST and not _fits(_table(made, columns, widest), console):
+        widest -= 1
+    return widest
+
+
+def _fits(table: Table, console: Console) -> bool:
+    return console.measure(table, options=console.options.update(max_width=10_000)).maximum <= console.width
+
+
+def _table(made: Sheet, columns: Sequence[int], widest: int) -> Table:
+    """Some columns of a sheet; words are folded to `widest` characters, headings to the width of the cells below."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        if column < made.n_words:
+            table.add_column(made.headings[column], max_width=widest, overflow="fold")
+        else:
+            room = max(len(part) for part in [*made.headings[column].split(), *(row[column] for row in made.rows)])
+            table.add_column(_folded(made.headings[column], room), justify="right", no_wrap=True)
+    for row in made.rows:
+        table.add_row(*(_folded(row[i], widest) if i < made.n_words else row[i] for i in columns))
+    return table
+
+
+def _folded(text: str, width: int) -> str:
+    """A text on as many lines as it takes, broken after spaces and hyphens: names of runs have no spaces."""
+    lines = [""]
+    for part in re.split(r"(?<=[- ])", text):
+        if lines[-1] and len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)

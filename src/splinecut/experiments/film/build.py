@@ -1,0 +1,279 @@
+"""Frames of a network: its partition at chosen steps of training and after cuts at chosen ratios."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int32, UInt8
+from torch import Tensor, nn
+
+from splinecut.errors import SplinecutError
+from splinecut.experiments.film.frames import FoldingLayer, Frame, Frames, Redundancy, Stage
+from splinecut.geometry.cuts import DISTANCES
+from splinecut.geometry.graph import Graph, Layer, Node
+from splinecut.geometry.partition import Partition, subdivide
+from splinecut.geometry.subdivision.run import RegionLimit
+from splinecut.networks.groups.read import groups as read_groups
+from splinecut.networks.trace import trace
+from splinecut.networks.groups.values import Groups, Producer, UnitGroup
+from splinecut.pruning import apply
+from splinecut.pruning.draw import draw
+from splinecut.pruning.evidence import unit_cuts
+from splinecut.training.hooks import Hook, Moment
+
+if TYPE_CHECKING:
+    from splinecut.geometry.slices import Slice
+
+MOST_UNITS = 256  # a larger layer's distance matrix is no longer read by eye, and would fill the report
+MOST_POINTS = 400  # data points that are drawn; more hide the cuts
+
+
+def frame_of(
+    partition: Partition,
+    stage: Stage = "train",
+    step: int = 0,
+    keep: float = 1.0,
+    origin: Sequence[Int[np.ndarray, " units"]] | None = None,
+    facts: Mapping[str, float] | None = None,
+) -> Frame:
+    """A partition as a frame; without `origin` every unit is its own."""
+    line = partition.boundary()
+    whole = [np.arange(layer.units) for layer in folding_layers(partition.layers)]
+    return Frame(
+        stage=stage,
+        step=step,
+        keep=keep,
+        vertices=partition.vertices,
+        corners=np.diff(partition.offsets).astype(np.uint16),
+        ring=partition.indices.astype(np.int32),
+        edge_layer=partition.edge_layer.astype(np.int32),
+        edge_unit=partition.edge_unit.astype(np.int32),
+        affine=partition.affine.astype(np.float32),
+        hue=_hues(partition),
+        boundary=line.ends,
+        boundary_region=line.region.astype(np.int32),
+        origin=tuple(np.asarray(units, np.int32) for units in (whole if origin is None else origin)),
+        facts=facts or {},
+    )
+
+
+def folding_layers(layers: Iterable[Layer]) -> tuple[FoldingLayer, ...]:
+    """The layers as the viewer counts them: the first axis of a layer's shape counts its units."""
+    return tuple(FoldingLayer(layer.name, layer.shape[0], layer.size // layer.shape[0]) for layer in layers)
+
+
+def _hues(partition: Partition) -> UInt8[np.ndarray, " regions"]:
+    """A number per region that follows from its code alone."""
+    code = np.concatenate([np.zeros((len(partition), 1), np.uint8), *partition.codes.packed], axis=1)
+    multipliers = np.random.default_rng(0).integers(1, 2**31, size=code.shape[1], dtype=np.uint64)
+    mixed = (code * multipliers).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return (mixed >> np.uint64(56)).astype(np.uint8)
+
+
+Measure = Callable[[nn.Module], Mapping[str, float]]
+"""What else to note of a network at a moment, by name, such as its test accuracy."""
+
+
+class Film(Hook):
+    """Keeps a frame of the network on `region` before training, after the steps in `steps`, and at the end."""
+
+    name = "film"
+
+    def __init__(self, region: Slice, steps: Collection[int], measure: Measure | None = None) -> None:
+        self.region, self.steps, self.measure = region, frozenset(steps), measure
+        self.frames: list[Frame] = []
+
+    def start(self, moment: Moment) -> None:
+        if moment.step == 0:
+            self._take(moment)
+
+    def after_step(self, moment: Moment) -> None:
+        if moment.step in self.steps:
+            self._take(moment)
+
+    def end(self, moment: Moment) -> None:
+        self._take(moment)
+
+    def _take(self, moment: Moment) -> None:
+        if self.frames and self.frames[-1].step == moment.step:
+            return
+        facts = self.measure(moment.model) if self.measure else {}
+        graph = graph_of(moment.model, self.region)
+        self.frames.append(frame_of(subdivide(graph, self.region), "train", moment.step, facts=facts))
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "frames": [
+                {"about": frame.about(), "arrays": {k: torch.from_numpy(a) for k, a in _signed(frame).items()}}
+                for frame in self.frames
+            ]
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.frames = [_restored(each["about"], each["arrays"]) for each in state["frames"]]
+
+
+def _signed(frame: Frame) -> dict[str, np.ndarray]:
+    """The arrays of a frame in types that every tensor library has."""
+    return frame.arrays() | {"corners": frame.corners.astype(np.int32)}
+
+
+def _restored(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Frame:
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    return Frame.of(about, arrays | {"corners": arrays["corners"].astype(np.uint16)})
+
+
+def graph_of(model: nn.Module, region: Slice) -> Graph:
+    """The network as geometry sees it, in eval mode on the CPU; `model` is left as found."""
+    bare = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    still = copy.deepcopy(bare).to("cpu").eval()
+    return trace(still, torch.zeros(1, *region.input_shape))
+
+
+def pruned_frames(
+    model: nn.Module,
+    region: Slice,
+    probe: Float[Tensor, "samples *input"],
+    keeps: Iterable[float],
+    step: int = 0,
+    method: str = "spline",
+    refit: str | None = "least_squares",
+    measure: Measure | None = None,
+    **options: Any,
+) -> list[Frame]:
+    """The partition of `model` cut to each share in `keeps` of its units, refitted and not trained further.
+
+    `options` go to `sc.draw`. The share in each frame is the one achieved.
+    """
+    graph = graph_of(model, region)
+    found = []
+    for keep in keeps:
+        ticket = draw(model, probe, method=method, keep=keep, **options)
+        smaller = apply.cut(model, ticket, refit=refit, probe=probe)
+        assert ticket.groups is not None
+        partition = subdivide(graph_of(smaller, region), region)
+        kept = origins(graph, ticket.groups, ticket.keep, partition)
+        facts = measure(smaller) if measure else {}
+        found.append(frame_of(partition, "prune", step, ticket.achieved.density, kept, facts))
+    return found
+
+
+def origins(
+    whole: Graph, groups: Groups, keep: Mapping[str, np.ndarray], smaller: Partition
+) -> list[Int32[np.ndarray, " units"]]:
+    """For every layer of a cut network, which unit of the whole one each of its units is; -1 where nobody knows."""
+    found = []
+    makers = [maker(whole, groups, layer.node) for layer in whole.layers]
+    for made, layer in zip(makers, folding_layers(smaller.layers), strict=True):
+        if made is None:
+            found.append(np.full(layer.units, -1, np.int32))
+        else:
+            group, producer = made
+            rows = group.rows(producer)
+            found.append(np.flatnonzero((rows < 0) | keep[group.name][rows]).astype(np.int32))
+    return found
+
+
+def maker(graph: Graph, groups: Groups, node: str) -> tuple[UnitGroup, Producer] | None:
+    """The group whose units the folding step `node` folds, and a layer that makes them; None where there is none."""
+    made = {producer.weight: (group, producer) for group in groups for producer in group.producers if producer.weight}
+    ahead: list[Node] = [graph[name] for name in graph[node].inputs] if graph[node].role == "fold" else []
+    while ahead:
+        step = ahead.pop()
+        if step.parameters.get("weight") in made:
+            return made[step.parameters["weight"]]
+        if step.op in ("batch_norm", "add"):
+            ahead += [graph[name] for name in step.inputs]
+    return None
+
+
+def redundancies(
+    model: nn.Module, region: Slice, groups: Groups, rho: float = 0.05, forms: Sequence[str] = tuple(DISTANCES)
+) -> tuple[Redundancy, ...]:
+    """N_rho between the cuts of every layer with at most `MOST_UNITS` units, with an order by clusters."""
+    graph, found = graph_of(model, region), []
+    for number, layer in enumerate(graph.layers):
+        made = maker(graph, groups, layer.node)
+        if made is None or not 2 <= made[0].size <= MOST_UNITS:
+            continue
+        drawn = unit_cuts(model, *made)
+        distances = {form: DISTANCES[form](drawn, drawn, rho).numpy().astype(np.float32) for form in forms}
+        found.append(Redundancy(number, _clustered(distances[forms[0]]), distances))
+    return tuple(found)
+
+
+def _clustered(distance: Float[np.ndarray, "units units"]) -> Int32[np.ndarray, " units"]:
+    """The units in the order of the leaves of an average-linkage tree, near leaves side by side."""
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    finite = np.where(np.isfinite(distance), distance, 4.0).astype(float)  # dead units: beyond the largest cosine term
+    np.fill_diagonal(finite, 0.0)
+    pairs = squareform((finite + finite.T) / 2, checks=False)
+    return leaves_list(optimal_leaf_ordering(linkage(pairs, "average"), pairs)).astype(np.int32)
+
+
+def film(
+    name: str,
+    model: nn.Module,
+    region: Slice,
+    inputs: Float[Tensor, "points *input"],
+    labels: Int[Tensor, " points"],
+    class_names: Sequence[str],
+    trained: Sequence[Frame] = (),
+    keeps: Sequence[float] = (),
+    probe: Float[Tensor, "samples *input"] | None = None,
+    about: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Frames:
+    """Everything the partition viewer shows of `model`: `trained` frames, cuts at `keeps`, distances, data.
+
+    inputs: data in or near the slice, drawn where they project to; at most `MOST_POINTS` of them.
+    options: of `pruned_frames`, such as method="spline", refit=None.
+    """
+    graph = graph_of(model, region)
+    probe = inputs if probe is None else probe
+    now = list(trained) or [frame_of(subdivide(graph, region))]
+    groups = read_groups(model, probe[:1])
+    cuts = pruned_frames(model, region, probe, keeps, now[-1].step, **options) if keeps else []
+    return Frames(
+        name=name,
+        layers=folding_layers(graph.layers),
+        frames=(*now, *cuts),
+        points=region.coordinates(inputs[:MOST_POINTS]),
+        labels=labels[:MOST_POINTS].numpy().astype(np.int32),
+        class_names=tuple(class_names),
+        redundancy=redundancies(model, region, groups),
+        about=about or {},
+    )
+
+
+def narrowed(model: nn.Module, region: Slice, most_regions: int = 5_000) -> Slice:
+    """`region` with its window shrunk about its middle, by halves of its area, until it holds few enough regions.
+
+    A slice through images may hold hundreds of thousands of regions: too many to store a film of, or to look at.
+    """
+    graph, middle = graph_of(model, region), region.window.mean(axis=0)
+    while True:
+        try:
+            subdivide(graph, region, most_regions)
+            return region
+        except RegionLimit:
+            region = replace(region, window=middle + (region.window - middle) / np.sqrt(2))
+
+
+def still(name: str, model: nn.Module, partition: Partition, about: Mapping[str, str] | None = None) -> Frames:
+    """One partition of `model` as a film of a single frame, without data."""
+    try:
+        groups = read_groups(model, torch.zeros(1, *partition.slice.input_shape))
+        distances = redundancies(model, partition.slice, groups)
+    except SplinecutError:
+        distances = ()  # a network whose channels cannot be grouped can still be looked at
+    return Frames(
+        name, folding_layers(partition.layers), (frame_of(partition),), redundancy=distances, about=about or {}
+    )

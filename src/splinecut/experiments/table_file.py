@@ -1,0 +1,88 @@
+"""A table as it is committed: every number of every seed, and what made them; `splinecut table` reads it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from splinecut.errors import InputError
+from splinecut.experiments.run_folder import versions
+from splinecut.experiments.records import Record
+from splinecut.experiments.summaries import Row, merged, rows
+from splinecut.files import write_json
+
+SCHEMA = 1
+KIND = "splinecut table"
+SWEEP = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
+
+
+def save(path: Path, records: Sequence[Record], places: Sequence[Path], earlier: Sequence[Path] = ()) -> Path:
+    """Writes the rows of these records, with the sweeps they are of, joined to the tables that `earlier` holds."""
+    tables = [_read(file) for file in earlier]
+    sweeps = [sweep for place in places if (sweep := _sweep(place)) is not None]
+    facts = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": versions(),
+        "commits": sorted(
+            {record.commit for record in records if record.commit}.union(*(known["commits"] for known in tables))
+        ),
+        "data": dict(
+            [(name, sha) for known in tables for name, sha in known["data"].items()]
+            + [(record.spec["data"]["name"], record.data_hash) for record in records]
+        ),
+        "sweeps": [*(sweep for known in tables for sweep in known["sweeps"]), *sweeps],
+    }
+    joined = merged([*rows(records), *(row for known in tables for row in rows_of(known))])
+    return write_json(path, {**facts, "rows": [_plain(row) for row in joined]})
+
+
+def load(path: Path) -> list[Row]:
+    """The rows of a committed table."""
+    return rows_of(_read(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A committed table, found to be one."""
+    try:
+        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows_of(known)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path} is not a table that `splinecut table --json` wrote ({error}); give run folders or such a file"
+        ) from error
+    return known
+
+
+def rows_of(known: dict[str, Any]) -> list[Row]:
+    """The rows of a committed table that was read already."""
+    if known["kind"] != KIND or known["schema"] != SCHEMA:
+        raise ValueError(f"kind {known['kind']!r}, schema {known['schema']!r}")
+    return [_row(each) for each in known["rows"]]
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    by_seed = {str(seed): numbers for seed, numbers in sorted(row.by_seed.items())}
+    named = {"asked": row.asked, "task": row.task, "name": row.name, "keep": row.keep, "of": row.of}
+    return {**named, "published": row.published, "by_seed": by_seed}
+
+
+def _row(plain: dict[str, Any]) -> Row:
+    by_seed = {int(seed): dict(numbers) for seed, numbers in plain["by_seed"].items()}
+    return Row(plain["asked"], plain["task"], plain["name"], plain["keep"], plain["of"], by_seed, plain["published"])
+
+
+def _sweep(place: Path) -> dict[str, Any] | None:
+    """What a sweep's own record says of it, and the command that runs it again."""
+    try:
+        known = json.loads((place / SWEEP).read_text(encoding="utf-8"))
+        changes = [f"--set {shlex.quote(change)}" for change in known.get("overrides", [])]
+        command = " ".join(["splinecut sweep", known["sweep"], *changes])
+        return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

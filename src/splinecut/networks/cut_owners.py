@@ -1,0 +1,121 @@
+"""Whose cut it is: for every folding unit of a traced network, the unit of a group that it leaves with.
+
+Every unit of every group gets a tag, a random number, and the tags flow through the graph in place of values. What
+makes a unit puts its tag on its channel, what moves or averages entries is run on the tags themselves, and whatever
+still carries a tag where it is folded belongs to that unit. A mixture of units matches no tag and belongs to nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from splinecut.geometry.graph import Graph, Node
+from splinecut.networks.groups.values import Groups
+
+NOBODY = -1
+_MAKES = ("linear", "matmul", "conv")  # operations that mix channels: tags come from their weights
+_ALIKE = ("batch_norm", "add", "sub", "rsub", "mul", "div", "neg", "identity")  # keep a unit what it is
+
+
+@dataclass(frozen=True)
+class Owners:
+    """For each folding layer of the graph, in order, the unit that owns each of its units.
+
+    Units count through all groups, one after the other; NOBODY where no group's unit is folded.
+    """
+
+    of: tuple[Int64[np.ndarray, " folded"], ...]
+    n_units: int
+
+    def __call__(
+        self, layer: Int64[np.ndarray, " cuts"], unit: Int64[np.ndarray, " cuts"]
+    ) -> Int64[np.ndarray, " cuts"]:
+        """Who owns each (layer, unit)."""
+        found = np.full(len(layer), NOBODY)
+        for place, owner in enumerate(self.of):
+            found[layer == place] = owner[unit[layer == place]]
+        return found
+
+    def total(
+        self, owner: Int64[np.ndarray, " cuts"], amount: Float[np.ndarray, " cuts"]
+    ) -> Float[np.ndarray, " units"]:
+        """What each unit's cuts amount to together."""
+        return np.bincount(owner[owner >= 0], np.asarray(amount)[owner >= 0], minlength=self.n_units)
+
+
+def owners(graph: Graph, groups: Groups) -> Owners:
+    """The owner of every folding unit of `graph`, which was traced from the network the groups were read from."""
+    n_units = groups.n_units
+    tags = torch.from_numpy(np.random.default_rng(0).uniform(1, 2, n_units))
+    made = _made(groups, tags)
+    values: dict[str, Tensor] = {graph.nodes[0].name: torch.zeros(1, *graph.input_shape, dtype=tags.dtype)}
+    double = graph.to(torch.float64)
+    for node in graph.nodes[1:]:
+        values[node.name] = _flow(double, node, values, made)
+    read = {node.name: (values[node.inputs[0]] if node.role == "fold" else values[node.name]) for node in _folds(graph)}
+    return Owners(tuple(_matched(read[layer.node].reshape(-1), tags) for layer in graph.layers), n_units)
+
+
+def _folds(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.role in ("fold", "max")]
+
+
+def _made(groups: Groups, tags: Tensor) -> dict[str, Tensor]:
+    """For each weight that makes units (and each list that selects some), the tag of every channel it gives."""
+    made: dict[str, Tensor] = {}
+    start = 0
+    for group in groups:
+        for member in group.members:
+            if member.role in ("producer", "follower", "selector"):
+                units = torch.from_numpy(member.units)
+                channels = torch.where(units >= 0, tags[start + units.clamp(min=0)], 0.0)
+                made[member.key] = made.get(member.key, torch.zeros_like(channels)) + channels
+        start += group.size
+    return made
+
+
+def _flow(graph: Graph, node: Node, values: dict[str, Tensor], made: dict[str, Tensor]) -> Tensor:
+    """The tags that `node` hands on."""
+    keys = [key for key in node.parameters.values() if key in made]
+    given = [values[name] for name in node.inputs]
+    if node.op in _MAKES or (node.op == "index_select" and keys):
+        return _channels(node, next((made[key] for key in keys), torch.zeros(1)))
+    if node.role == "max":
+        return _common(node, given)
+    if node.role == "affine" and node.op not in _ALIKE:
+        return graph.step(node, values)
+    # Branches that meet are tied, or one of them belongs to nobody.
+    return torch.stack([tag.expand(1, *node.shape) for tag in given]).amax(0)
+
+
+def _channels(node: Node, tags: Tensor) -> Tensor:
+    """One tag for each channel: along the last axis of a linear map, else along the first."""
+    if node.op not in ("linear", "matmul"):
+        tags = tags.view(-1, *[1] * (len(node.shape) - 1))
+    return tags.double().expand(1, *node.shape)
+
+
+def _common(node: Node, given: list[Tensor]) -> Tensor:
+    """The tag that all entries of a window share; 0 where they differ."""
+    assert node.windows is not None
+    entries = torch.cat([tag.reshape(-1) for tag in given])[torch.from_numpy(node.windows).clamp(min=0)]
+    is_padding = torch.from_numpy(node.windows) < 0
+    highest = entries.masked_fill(is_padding, -torch.inf).amax(1)
+    lowest = entries.masked_fill(is_padding, torch.inf).amin(1)
+    return torch.where(highest == lowest, highest, 0.0).view(1, *node.shape)
+
+
+def _matched(values: Tensor, tags: Tensor, slack: float = 1e-12) -> Int64[np.ndarray, " folded"]:
+    """The unit whose tag each value is; `slack` is what rounding in an average may do to it."""
+    if not len(tags):
+        return np.full(len(values), NOBODY)
+    ordered, unit = torch.sort(tags)
+    place = torch.searchsorted(ordered, values).clamp(max=len(tags) - 1)
+    before = (place - 1).clamp(min=0)
+    place = torch.where((ordered[before] - values).abs() < (ordered[place] - values).abs(), before, place)
+    return torch.where((ordered[place] - values).abs() <= slack, unit[place], NOBODY).numpy()

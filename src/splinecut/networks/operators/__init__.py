@@ -1,0 +1,1 @@
+"""What each aten operator is to geometry: affine, a fold, a maximum."""

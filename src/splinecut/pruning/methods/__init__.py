@@ -1,0 +1,1 @@
+"""The pruning methods, one module or package each; `catalogue` names them."""

@@ -1,0 +1,234 @@
+"""Boundary-aware pruning: units whose cuts do not shape the decision leave first.
+
+The exact partition of a few slices through training inputs holds the exact decision boundary, and each of its kinks
+lies on the cut of one unit. A unit's score is the number of kinks it makes; a convolution's channel has those of all
+its positions. Units that make equally many are told apart by how much boundary runs through the regions beside their
+cuts, and then by the length of their cuts: a fraction below 1 that never outweighs a kink.
+
+You et al. (2022), Sec. 3.2, say that pruned cuts are those not crucial for the decision boundary, and show it in
+pictures; here it is the criterion. It costs a forward pass for every region, so it serves small networks only and
+refuses where the slices hold too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from splinecut.errors import InputError
+from splinecut.geometry.graph import Graph
+from splinecut.geometry.partition import Partition, subdivide
+from splinecut.geometry.slices import Slice
+from splinecut.geometry.subdivision.run import RegionLimit
+from splinecut.networks.trace import trace
+from splinecut.networks.model_state import evaluating
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.networks.cut_owners import Owners, owners
+from splinecut.training.ledger import FORWARD, Ledger
+
+if TYPE_CHECKING:
+    from splinecut.pruning.engine.context import Bench
+
+SAMPLE = 50  # regions in parts of a slice that are enough to guess at the whole
+CROWD = 4_000  # regions in a part at which counting stops: the whole has far too many
+ZOOMS = tuple(4.0**-k for k in range(6, -1, -1))  # sides of the parts, as shares of the slice's own
+
+
+@dataclass(frozen=True)
+class BoundaryKinks(Method):
+    """Kinks of the decision boundary per unit, counted on `slices` slices of at most `max_regions` regions each.
+
+    Two-dimensional inputs have one slice, the square that holds the probe. A unit that makes no kink there may still
+    make some elsewhere: more slices see more.
+    """
+
+    reference: ClassVar[str] = "splinecut; the idea of You et al. 2022, Sec. 3.2, made exact"
+    refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
+
+    slices: int = 8
+    max_regions: int = 200_000
+
+    def __post_init__(self) -> None:
+        if self.slices < 1 or self.max_regions < 1:
+            raise InputError(
+                f"slices and max_regions must be at least 1, got {self.slices} and {self.max_regions}; 8 and 200000 do"
+            )
+
+    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Scores:
+        """The scores, which no budget changes: runs with a training in common count their kinks once."""
+        evidence = bench.evidence(model, self)
+
+        def count(ledger: Ledger) -> dict[str, list[float]]:
+            ledger.charge("search", self.flops(evidence, bench.flops(model)), 1, FORWARD)
+            return {name: values.tolist() for name, values in self.score(evidence, turn.budget).items()}
+
+        decided = {**asdict(self), "probe": bench.probe_size, "residual": bench.residual, "network": fingerprint(model)}
+        with bench.memory("kinks", decided) as memory:
+            return {name: np.array(values) for name, values in memory.recall("scores", count).items()}
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        if evidence.found is not None:
+            return dict(evidence.found)
+        graph, regions = self._scene(evidence)
+        self._refuse_crowds(graph, regions)
+        found = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
+        ends = np.cumsum([group.size for group in evidence.groups])[:-1]
+        return dict(zip((group.name for group in evidence.groups), np.split(found.scores(), ends), strict=True))
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """A forward pass for every input of the probe and, about, for every region of the slices; none once found."""
+        if evidence.found is not None:
+            return 0
+        graph, regions = self._scene(evidence)
+        n_regions = sum(estimate_regions(graph, region) for region in regions)
+        return round((evidence.n_inputs + n_regions) * forward_flops)
+
+    def _scene(self, evidence: Evidence) -> tuple[Graph, list[Slice]]:
+        model, probe = evidence.model, evidence.images
+        regions = slices_through(probe, predicted(model, probe), self.slices, evidence.seed)
+        with evaluating(model):
+            return trace(model, probe[:1]), regions
+
+    def _refuse_crowds(self, graph: Graph, regions: list[Slice]) -> None:
+        for region in regions:
+            n_regions = estimate_regions(graph, region)
+            if n_regions > self.max_regions:
+                raise self._too_many(f"about {float(f'{n_regions:.3g}'):,.0f}")
+
+    def _partition(self, graph: Graph, region: Slice) -> Partition:
+        try:
+            return subdivide(graph, region, self.max_regions)
+        except RegionLimit:
+            raise self._too_many("more than that") from None
+
+    def _too_many(self, count: str) -> InputError:
+        return InputError(
+            f"boundary may look at {self.max_regions:,} regions in a slice and this network has {count}, a forward "
+            "pass each; raise max_regions, or use method 'spline', which serves networks of any size"
+        )
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """What each unit does to the decision boundary on some slices."""
+
+    kinks: Float[np.ndarray, " units"]
+    beside: Float[np.ndarray, " units"]  # length of boundary in regions that border on its cut
+    length: Float[np.ndarray, " units"]  # of its cut
+
+    def scores(self) -> Float[np.ndarray, " units"]:
+        """Kinks, plus a fraction for the rank by the two lengths; equal units score alike."""
+        # Nine digits: what two ways of adding up the same lengths agree on.
+        lengths = np.stack([_rounded(self.beside), _rounded(self.length)], axis=1)
+        distinct, rank = np.unique(lengths, axis=0, return_inverse=True)
+        return self.kinks + rank.reshape(-1) / max(1, len(distinct))
+
+
+def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
+    """What each unit does on all the partitions together."""
+    kinks, beside, length = (np.zeros(owned.n_units) for _ in range(3))
+    for partition in partitions:
+        made = partition.kinks()
+        kinks += owned.total(owned(made.layer, made.unit), np.ones(len(made)))
+        edges = partition.neighbours()
+        owner = owned(edges.layer, edges.unit)
+        length += owned.total(owner, np.linalg.norm(np.diff(partition.vertices[edges.ends], axis=1)[:, 0], axis=1))
+        beside += _beside(partition, owned, owner, edges.regions)
+    return Shaping(kinks, beside, length)
+
+
+def _beside(
+    partition: Partition, owned: Owners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
+) -> Float[np.ndarray, " units"]:
+    line = partition.boundary()
+    held = np.bincount(line.region, line.lengths, minlength=len(partition))
+    pairs = np.unique(np.stack([np.repeat(owner, 2), regions.reshape(-1)], axis=1), axis=0)
+    return owned.total(pairs[:, 0], held[pairs[:, 1]])
+
+
+def _rounded(values: Float[np.ndarray, " units"]) -> Float[np.ndarray, " units"]:
+    return np.round(values / max(float(values.max(initial=0.0)), np.finfo(float).tiny), 9)
+
+
+def slices_through(
+    probe: Float[Tensor, "samples *input"], classes: Int64[np.ndarray, " samples"], n: int, seed: int
+) -> list[Slice]:
+    """`n` planes, each through three inputs of different predicted classes as far as there are such, drawn by `seed`.
+
+    Inputs of two numbers are a plane already: the one slice is then the smallest upright square that holds them all.
+    """
+    points = probe.detach().cpu().double().numpy()
+    if points[0].size < 2 or len(points) < 3:
+        raise InputError(
+            f"boundary needs at least 3 inputs of 2 or more numbers, got shape {tuple(probe.shape)}; "
+            "pass more inputs, or use another method"
+        )
+    if points.shape[1:] == (2,):
+        return [_square(points)]
+    generator = np.random.default_rng(seed)
+    return [Slice.through(*points[_triple(classes, generator)]) for _ in range(n)]
+
+
+def _square(points: Float[np.ndarray, "samples 2"]) -> Slice:
+    low, high = points.min(axis=0), points.max(axis=0)
+    half = max(float((high - low).max()) / 2, np.finfo(np.float32).tiny)
+    corners = half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    return Slice(np.zeros(2), np.eye(2), (low + high) / 2 + corners)
+
+
+def _triple(classes: Int64[np.ndarray, " samples"], generator: np.random.Generator) -> Int64[np.ndarray, " 3"]:
+    """Three different samples; the first ones of a shuffled list that bring new classes, then any others."""
+    order = generator.permutation(len(classes))
+    _, first = np.unique(classes[order], return_index=True)
+    fresh = np.sort(first)
+    others = np.setdiff1d(np.arange(len(order)), fresh)
+    return order[np.concatenate([fresh, others])[:3]]
+
+
+def estimate_regions(graph: Graph, region: Slice) -> float:
+    """About how many regions the slice holds, from counting exactly in small parts of it.
+
+    The parts lie at the centre and half-way to each corner, and grow until they hold enough. With b edges ending on
+    its rim and r regions a part has r = 1 + b/2 + (meetings of cuts); rims grow with the side, meetings with the area.
+    """
+    for zoom in ZOOMS:
+        counts = [_count(graph, part) for part in _parts(region, zoom)]
+        if sum(n_regions for n_regions, _ in counts) >= SAMPLE:
+            break
+    rim = float(np.mean([n_ends / 2 for _, n_ends in counts]))
+    meetings = float(np.mean([n_regions - 1 - n_ends / 2 for n_regions, n_ends in counts]))
+    return 1 + rim / zoom + meetings / zoom**2
+
+
+def _parts(region: Slice, zoom: float) -> list[Slice]:
+    """The slice shrunk by `zoom` about five places; just itself when it is not shrunk."""
+    centre = region.window.mean(axis=0)
+    about = [centre] if zoom == 1 else [centre, *((centre + region.window) / 2)]
+    return [Slice(region.origin, region.basis, place + zoom * (region.window - centre)) for place in about]
+
+
+def _count(graph: Graph, part: Slice) -> tuple[int, int]:
+    """How many regions a part has, and how many edges end on its rim."""
+    try:
+        partition = subdivide(graph, part, max_regions=CROWD)
+    except RegionLimit:
+        return CROWD, 0
+    return len(partition), int(np.count_nonzero(partition.edge_layer < 0)) - len(part.window)
+
+
+def predicted(model: nn.Module, probe: Float[Tensor, "samples *input"]) -> Int64[np.ndarray, " samples"]:
+    """The class the network gives each input; a single output decides by its sign."""
+    like = next(model.parameters())
+    with evaluating(model), torch.no_grad():
+        outputs = torch.cat([model(part.to(like.device, like.dtype)) for part in probe.split(64)]).flatten(1)
+    winner = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(dim=1)
+    return winner.cpu().numpy().astype(np.int64)

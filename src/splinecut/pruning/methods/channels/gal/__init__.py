@@ -1,0 +1,1 @@
+"""Generative adversarial learning of soft masks."""

@@ -1,0 +1,234 @@
+"""Global and dynamic pruning: a mask over all filters is chosen anew every epoch while the masked network trains.
+
+Lin et al. (2018): with all filters let through, the saliency of a filter is the first-order change of the loss when
+it goes, |sum w dL/dw + b dL/db|, batch by batch, averaged over batches; the best of the whole network stay. Removed
+filters keep the weights they had and may come back at the next choice. Then the mask is frozen, the network is cut
+and trained again.
+
+Under batch norm that formula is useless: the loss does not depend on the length of a filter, so w . dL/dw is zero up
+to the norm's epsilon. We use the norm's own parameters,
+
+    |gamma dL/dgamma + beta dL/dbeta|,
+
+which is the derivative by a gate behind the norm, and the formula above only for units without a norm. Further
+departures: the reference averages over batches and then takes the last one; we take the average. The mask closes the
+inputs of the layers that read a filter, which is exactly what the cut does. Batch norms use the statistics of the
+scoring batch, since those they have gathered belong to the masked network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splinecut.errors import InputError
+from splinecut.networks.groups.read import groups as read_groups
+from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.networks.model_state import evaluating
+from splinecut.pruning.budget import Budget, Keep, select
+from splinecut.pruning.evidence import Evidence, Reader, readers
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.engine.schedules import shortened
+from splinecut.pruning.methods.channels.baselines import add_rows
+from splinecut.pruning.methods.channels.slimming import norms_of
+from splinecut.pruning.methods.channels.sfp import filters
+from splinecut.training.hooks import Hook
+from splinecut.training.ledger import TRAIN
+
+if TYPE_CHECKING:
+    from splinecut.pruning.engine.context import Bench
+    from splinecut.training.hooks import Moment
+
+
+@dataclass(frozen=True)
+class GlobalDynamic(Method):
+    """Gate saliency, chosen anew every epoch of a dynamic phase that follows the dense training.
+
+    share:      length of the dynamic phase, as a share of the plan (no setting for CIFAR is published).
+    batches:    training batches a choice looks at, of `batch_size` images each (fewer where the data are few).
+    """
+
+    moment: ClassVar[str] = "in training"
+    reference: ClassVar[str] = "Lin et al. 2018"
+    residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
+
+    share: float = 0.3
+    batches: int = 100
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise InputError(f"share must be in (0, 1], got {self.share}; 0.3 is ours")
+        if self.batches < 1 or self.batch_size < 2:
+            raise InputError(
+                f"batches must be at least 1 and batch_size 2, got {self.batches} and {self.batch_size}; "
+                "Lin et al. (2018) use 100 of 32"
+            )
+
+    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Scores:
+        """Trains the network under its moving mask; the scores of the last choice."""
+        n_images = self.batches * self.batch_size
+        probe, labels = bench.probe(n_images), bench.labels(n_images)
+        groups = read_groups(model, probe, bench.residual)
+
+        def score(moment: Moment) -> Scores:
+            moment.ledger.charge("score", moment.forward_flops, len(probe), TRAIN, in_paper=False)
+            return self.score(Evidence(moment.model, groups, probe, bench.seed, labels), turn.budget)
+
+        gates = Gates(groups, turn.budget, score)
+        epochs = max(1, round(self.share * bench.plan.epochs))
+        bench.train(model, "dynamic", [gates], shortened(bench.plan, epochs), in_paper=False)
+        return gates.scores
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        if evidence.found is not None:
+            return evidence.found
+        inputs, labels = evidence.labelled()
+        total = {group.name: np.zeros(group.size) for group in evidence.groups}
+        n_batches = max(1, len(inputs) // self.batch_size)
+        for x, y in zip(inputs.tensor_split(n_batches), labels.tensor_split(n_batches), strict=True):
+            for name, derivative in gate_derivatives(evidence.model, evidence.groups, x, y).items():
+                total[name] += np.abs(derivative) / n_batches
+        return total
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """A forward and a backward pass of the probe; nothing where the search has scored, and paid, already."""
+        return 0 if evidence.found is not None else TRAIN * evidence.n_inputs * forward_flops
+
+
+def gate_derivatives(
+    model: nn.Module, groups: Groups, x: Float[Tensor, "samples *input"], y: Int64[Tensor, " samples"]
+) -> Scores:
+    """dL/dm of a gate m = 1 on each unit, behind its batch norm, or behind its filter where it has none.
+
+    A gate that multiplies gamma and beta (or w and b) has the derivative gamma dL/dgamma + beta dL/dbeta.
+    """
+    gated = {group.name: _gated(model, group) for group in groups}
+    parameters = {id(p): p for found in gated.values() for p, _, _ in found}
+    with batch_statistics(model), torch.enable_grad():
+        like = next(model.parameters())
+        loss = functional.cross_entropy(model(x.to(like.device, like.dtype)), y.to(like.device))
+        gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
+    result = {group.name: np.zeros(group.size) for group in groups}
+    for name, found in gated.items():
+        for parameter, axis, units in found:
+            product = (parameter.detach() * gradients[id(parameter)]).double().movedim(axis, 0)
+            add_rows(result[name], units, product.reshape(len(product), -1).sum(1))
+    return result
+
+
+def _gated(model: nn.Module, group: UnitGroup) -> list[tuple[nn.Parameter, int, Int64[np.ndarray, " rows"]]]:
+    """The parameters that a gate on each unit multiplies, the axis of the units, and the unit of each row."""
+    norms = norms_of(model, group)
+    if not norms:
+        return list(filters(model, group))
+    return [(p, 0, units) for norm, units in norms for p in (norm.weight, norm.bias) if p is not None]
+
+
+@contextmanager
+def batch_statistics(model: nn.Module) -> Iterator[None]:
+    """The network in eval mode, but batch norms look at the batch; what they have gathered is put back afterwards."""
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    gathered = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+    with evaluating(model):
+        for norm in norms:
+            norm.train()
+        try:
+            yield
+        finally:
+            for buffer, old in gathered:
+                buffer.copy_(old)
+
+
+class Gates(Hook):
+    """Closes the removed units of a network in training and chooses them anew at the start of every epoch.
+
+    score: looks at the network with all gates open.
+    """
+
+    name = "gates"
+
+    def __init__(self, groups: Groups, budget: Budget, score: Callable[[Moment], Scores]) -> None:
+        self.groups, self.budget, self.score = groups, budget, score
+        self.scores: Scores = {}
+        self._open: dict[str, Float[Tensor, " inputs"]] = {}
+        self._handles: list[Any] = []
+
+    @property
+    def keep(self) -> Keep:
+        """Which units are open."""
+        return select(self.scores, self.budget, self.groups)
+
+    def start(self, moment: Moment) -> None:
+        found = [reader for group in self.groups for reader in readers(moment.model, group)]
+        for path in {reader.module for reader in found}:
+            is_linear = next(reader.is_linear for reader in found if reader.module == path)
+            handle = moment.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
+            self._handles.append(handle)
+        if self.scores:
+            self._close(moment.model)
+        else:
+            self._choose(moment)
+
+    def after_epoch(self, moment: Moment) -> bool:
+        if moment.epoch < moment.plan.epochs:
+            self._choose(moment)
+        return False
+
+    def end(self, moment: Moment) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _choose(self, moment: Moment) -> None:
+        self._open = {}
+        self.scores = self.score(moment)
+        self._close(moment.model)
+        self._forget(moment)
+
+    def _close(self, model: nn.Module) -> None:
+        keep, like = self.keep, next(model.parameters())
+        self._open = {}
+        for group in self.groups:
+            for reader in readers(model, group):
+                passes = self._open.setdefault(reader.module, _all_open(model, reader, like))
+                passes[torch.from_numpy(reader.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
+
+    def _gate(self, path: str, is_linear: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...] | None]:
+        def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            if path not in self._open:
+                return None
+            x, *rest = inputs
+            axes = [1] * (0 if is_linear else x.dim() - 2)
+            return (x * self._open[path].to(x.dtype).view(-1, *axes), *rest)
+
+        return gate
+
+    def _forget(self, moment: Moment) -> None:
+        """Takes away the momentum of closed units, which would move weights that no gradient holds."""
+        keep, parameters = self.keep, dict(moment.model.named_parameters())
+        for member, kept in ((member, keep[group.name]) for group in self.groups for member in group.members):
+            state = moment.optimizer.state.get(parameters[member.key], {}) if member.key in parameters else {}
+            gone = torch.from_numpy(np.flatnonzero(~member.stays(kept)))
+            for value in state.values():
+                if isinstance(value, Tensor) and value.shape == parameters[member.key].shape:
+                    value.index_fill_(member.axis, gone.to(value.device), 0)
+
+    def state(self) -> dict[str, Any]:
+        return {name: torch.from_numpy(values) for name, values in self.scores.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.scores = {name: values.cpu().double().numpy() for name, values in state.items()}
+
+
+def _all_open(model: nn.Module, reader: Reader, like: Tensor) -> Float[Tensor, " inputs"]:
+    return torch.ones(model.get_parameter(reader.key).shape[1], device=like.device)

@@ -1,0 +1,225 @@
+"""MetaPruning (Liu et al. 2019): train a PruningNet, search widths with its weights, train the winner from scratch.
+
+Which units stay is no question here, only how many of each group: they are the first ones. The PruningNet and the
+fitness of every width vector serve all budgets; the search itself is made for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from splinecut.errors import InputError
+from splinecut.networks.groups.values import Groups
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.method import REINIT, Method, Recovery, Round, Scores
+from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidths, PruningNet, Widths, first_units, width_of
+from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.training.data.batch_order import generator
+from splinecut.training.evaluate import evaluate
+from splinecut.training.ledger import FORWARD, Ledger
+
+if TYPE_CHECKING:
+    from splinecut.pruning.engine.context import Bench
+    from splinecut.training.config import Plan
+
+Genes = tuple[int, ...]
+"""For each group the number of its width level, the narrowest being 0."""
+
+Fitness = tuple[float, float]
+"""Validation accuracy, and minus the validation loss, which decides between equal accuracies."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The best widths, and the best fitness so far after each generation."""
+
+    widths: dict[str, int]
+    best: list[Fitness]
+
+
+@dataclass(frozen=True)
+class MetaPruning(Method):
+    """The sizes of the hyper-network and of the search (defaults: the CIFAR adaptation of the authors' ImageNet ones).
+
+    narrowest, levels: width ratios are `levels` equal steps from `narrowest` to 1.
+    hidden:    units between the ratios and a weight.
+    share:     of the plan's epochs, for which the PruningNet is trained (40 of 160); short plans want more than 1.
+    recalibration: training images from which a candidate's batch norms take their statistics.
+    window:    how far below the budget a candidate may lie, as a share of it; none lies above. What the winner leaves
+               of the budget is spent by widening all groups alike.
+    """
+
+    reference: ClassVar[str] = "Liu et al. 2019"
+    moment: ClassVar[str] = "before training"
+    trains_first: ClassVar[bool] = False
+    is_random: ClassVar[bool] = True  # the first units stay, whatever they are
+
+    narrowest: float = 0.1
+    levels: int = 11
+    hidden: int = 32
+    share: float = 0.25
+    label_smoothing: float = 0.1
+    generations: int = 10
+    candidates: int = 20
+    parents: int = 10
+    mutated: float = 0.1
+    recalibration: int = 2000
+    window: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "hidden", "generations", "candidates", "parents", "recalibration"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; leave it out for the default")
+        if self.share <= 0:
+            raise InputError(f"share must be positive, got {self.share}; the default is 0.25 of the plan's epochs")
+        for name in ("narrowest", "mutated", "window"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; leave it out for the default")
+
+    @property
+    def recovery(self) -> Recovery:
+        """The winner is trained from scratch."""
+        return REINIT
+
+    @property
+    def ratios(self) -> list[float]:
+        """The width ratios there are, the narrowest first."""
+        return np.linspace(self.narrowest, 1, self.levels).round(6).tolist() if self.levels > 1 else [1.0]
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        """Minus each unit's place as a share of its group's width: selecting widens or narrows all groups alike."""
+        widths = evidence.found.widths if evidence.found else {group.name: group.size for group in evidence.groups}
+        return {group.name: -(np.arange(group.size) + 0.5) / widths[group.name] for group in evidence.groups}
+
+    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Searched:
+        if not len(bench.dataset.validation):
+            raise InputError("metapruning compares widths on validation images, got none; set data.validation=0.1")
+        groups = bench.evidence(model, self).groups
+        net = self.trained(bench, model, groups)
+        space = Space(groups, turn.budget, self.ratios, self.window)
+        random = np.random.default_rng([bench.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
+        decides = {"weights": fingerprint(net), "recalibration": self.recalibration, "ratios": self.ratios}
+        with bench.memory("widths", decides) as memory:
+
+            def fitness(genes: Genes) -> Fitness:
+                make = partial(self.measured, bench, net, space.widths(genes))
+                accuracy, negative_loss = memory.recall(" ".join(map(str, genes)), make)
+                return accuracy, negative_loss
+
+            return search(self, space, fitness, random)
+
+    def trained(self, bench: Bench, model: nn.Module, groups: Groups) -> PruningNet:
+        """The PruningNet of `model`, trained; all budgets share it."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(bench.seed)
+            net = PruningNet(model, groups, self.hidden).to(bench.device)
+        decides = {
+            "method": "metapruning",
+            "ratios": self.ratios,
+            "hidden": self.hidden,
+            "residual": bench.residual,
+        }
+        hooks = [DrawWidths(self.ratios, bench.seed)]
+        bench.train(net, "pruning-net", hooks, self._plan(bench.plan), shared_by=decides, in_paper=False)
+        return net
+
+    def measured(self, bench: Bench, net: PruningNet, widths: Widths, ledger: Ledger) -> Fitness:
+        """Accuracy of these widths on the validation images, with generated weights and recalibrated batch norms."""
+        started = time.perf_counter()
+        network = net.network(widths)
+        rows = torch.randperm(len(bench.dataset.train), generator=generator(bench.seed))[: self.recalibration]
+        recalibrate(network, bench.dataset.train.examples(rows, bench.device))
+        found = evaluate(network, bench.dataset.validation, bench.dataset.task, device=bench.device)
+        flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + found.images
+        ledger.charge("search", flops, images, FORWARD, seconds=time.perf_counter() - started)
+        ledger.charge("search: generate weights", net.generating_flops, 1, FORWARD)
+        return found.accuracy or 0.0, -found.loss
+
+    def _plan(self, plan: Plan) -> Plan:
+        epochs = max(min(1, plan.epochs), round(self.share * plan.epochs))
+        return plan.model_copy(update={"epochs": epochs, "label_smoothing": self.label_smoothing})
+
+
+@dataclass(frozen=True)
+class Space:
+    """Width vectors within a budget."""
+
+    groups: Groups
+    budget: Budget
+    ratios: Sequence[float]
+    window: float
+
+    def widths(self, genes: Genes) -> dict[str, int]:
+        """Units of each group."""
+        return width_of(self.groups, [self.ratios[gene] for gene in genes])
+
+    def share(self, genes: Genes) -> float:
+        """What this vector keeps, in the budget's currency, of what the budget allows."""
+        keep = first_units(self.groups, self.widths(genes))
+        if self.budget.of in ("flops", "weights"):
+            cost = self.groups.flops if self.budget.of == "flops" else self.groups.parameters
+            return cost(keep) / (self.budget.keep * cost())
+        return sum(int(kept.sum()) for kept in keep.values()) / (self.budget.keep * self.groups.n_units)
+
+    def within(self, genes: Sequence[int], random: np.random.Generator) -> Genes:
+        """`genes` brought into the window, a random group by a level at a time.
+
+        Groups shrink until the budget is met. Then they grow until the window is reached, or no group can grow
+        without leaving the budget: in small networks one level may weigh more than the window is wide.
+        """
+        genes, top = list(genes), len(self.ratios) - 1
+        while self.share(tuple(genes)) > 1 and any(genes):
+            genes[random.choice(np.flatnonzero(genes))] -= 1
+        can_grow = [place for place in range(len(genes)) if genes[place] < top]
+        while self.share(tuple(genes)) < 1 - self.window and can_grow:
+            place = can_grow[random.integers(len(can_grow))]
+            genes[place] += 1
+            if self.share(tuple(genes)) > 1:
+                genes[place] -= 1
+                can_grow.remove(place)
+            elif genes[place] == top:
+                can_grow.remove(place)
+        return tuple(int(gene) for gene in genes)
+
+
+def search(
+    method: MetaPruning, space: Space, fitness: Callable[[Genes], Fitness], random: np.random.Generator
+) -> Searched:
+    """Evolution by generations: the best so far are the parents; half of the children mutate one, half cross two."""
+    n_groups, n_levels = len(space.groups), len(space.ratios)
+    known: dict[Genes, Fitness] = {}
+    best: list[Fitness] = []
+    fresh = random.integers(n_levels, size=(method.candidates, n_groups)).tolist()
+    children = [space.within(genes, random) for genes in fresh]
+    for _ in range(method.generations):
+        for genes in children:
+            known[genes] = fitness(genes)
+        parents = sorted(known, key=lambda genes: known[genes], reverse=True)[: method.parents]
+        best.append(known[parents[0]])
+        children = []
+        for number in range(method.candidates):
+            a, b = (parents[place] for place in random.integers(len(parents), size=2))
+            child = mutated(a, n_levels, method.mutated, random) if number % 2 else crossed(a, b, random)
+            children.append(space.within(child, random))
+    return Searched(space.widths(parents[0]), best)
+
+
+def mutated(genes: Genes, n_levels: int, share: float, random: np.random.Generator) -> Genes:
+    """Each gene drawn anew with probability `share`."""
+    fresh = random.integers(n_levels, size=len(genes))
+    return tuple(np.where(random.random(len(genes)) < share, fresh, genes).tolist())
+
+
+def crossed(a: Genes, b: Genes, random: np.random.Generator) -> Genes:
+    """Each gene from one of the two parents."""
+    return tuple(np.where(random.random(len(a)) < 0.5, a, b).tolist())

@@ -1,0 +1,141 @@
+"""Network slimming: training shrinks batch-norm scales towards zero, and the channels behind the smallest leave.
+
+Liu et al. (2017): the sub-gradient s sign(gamma) of s |gamma| is added to the gradient of every scale in each step;
+after training, channels are ranked by |gamma| over all layers (or layer by layer, as the budget's scope says), cut
+once, and the smaller network is trained again without the penalty.
+
+Departures: exactly k channels stay, where the reference removes one too many. Of a unit that several norms scale (a
+residual stream) the scales are added; units without any norm are ranked by the length of their filters. A floor of 0
+lets layers go empty, as the reference does; that is said aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from torch import nn
+
+from splinecut.errors import InputError
+from splinecut.networks.groups.values import UnitGroup
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.engine.schedules import geometric
+from splinecut.pruning.methods.channels.baselines import L2, add_rows
+from splinecut.training.hooks import Hook
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.values import Groups
+    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.ticket import Ticket
+    from splinecut.training.hooks import Moment
+
+
+class ShrinkScales(Hook):
+    """Adds s sign(gamma) to the gradient of every batch-norm scale; weight decay acts beside it."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def after_backward(self, moment: Moment) -> None:
+        for module in moment.model.modules():
+            if isinstance(module, NORMS) and module.weight is not None and module.weight.grad is not None:
+                module.weight.grad.add_(module.weight.detach().sign(), alpha=self.strength)
+
+
+@dataclass(frozen=True)
+class Slimming(Method):
+    """|gamma| of each unit. `l1` is s: 1e-4 for VGG, 1e-5 for very deep residual networks (Liu et al. 2017)."""
+
+    reference: ClassVar[str] = "Liu et al. 2017"
+    residual: ClassVar[Literal["tied", "select", "inner"]] = "select"
+
+    l1: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if self.l1 < 0:
+            raise InputError(f"l1 must not be negative, got {self.l1}; 0 trains without the penalty")
+
+    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        return (ShrinkScales(self.l1),) if self.l1 else ()
+
+    def first_training(self, budget: Budget) -> dict[str, Any]:
+        return {"l1": self.l1} if self.l1 else {}
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        return {group.name: scales(evidence.model, group) for group in evidence.groups}
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """Reading scales off is free; units without a norm cost what L2 costs."""
+        bare = [group for group in evidence.groups if not norms_of(evidence.model, group)]
+        weights = [producer.weight for group in bare for producer in group.producers if producer.weight]
+        return sum(2 * evidence.model.get_parameter(weight).numel() for weight in weights)
+
+    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+        if bench.processes.is_first and (names := emptied(ticket.keep)):
+            bench.watch.say(
+                f"layer collapse: nothing is left of {', '.join(names)}, so no signal passes there; where no shortcut "
+                "leads around, the network gives every input the same answer. A floor of 1 prevents this"
+            )
+        return bench.apply(model, ticket)
+
+
+@dataclass(frozen=True)
+class SlimmingIterative(Slimming):
+    """Slimming in `n_rounds` cuts that each keep the same share, with the whole plan and the penalty before each.
+
+    You et al. (2022) compare with it and do not say how many rounds; one round is network slimming itself.
+    """
+
+    reference: ClassVar[str] = "Liu et al. 2017, in rounds"
+
+    n_rounds: int = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        geometric(Budget(1.0), self.n_rounds)
+
+    def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
+        return geometric(budget, self.n_rounds)
+
+
+def emptied(keep: Mapping[str, Bool[np.ndarray, " *units"]]) -> list[str]:
+    """The groups of which nothing stays."""
+    return [name for name, kept in keep.items() if kept.size and not kept.any()]
+
+
+def scales(model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
+    """|gamma| of each unit, added up over its norms; the length of its filters where it has none."""
+    norms = norms_of(model, group)
+    if not norms:
+        return L2().of_group(model, group)
+    total = np.zeros(group.size)
+    for norm, units in norms:
+        add_rows(total, units, norm.weight.detach().abs().double())
+    return total
+
+
+Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+
+
+def norms_of(model: nn.Module, group: UnitGroup) -> list[tuple[Norm, Int64[np.ndarray, " channels"]]]:
+    """The batch norms that scale a group's units, each with the unit of every channel (-1: none).
+
+    They are those right behind the layers that make the units. Where such a layer has none (the stream of a
+    pre-activation network), they are all norms through which the units are read.
+    """
+    if all(producer.norm for producer in group.producers):
+        found = [(str(producer.norm), group.rows(producer)) for producer in group.producers]
+    else:
+        owned = [(*member.key.rpartition("."), member) for member in group.role("follower")]
+        found = [(path, member.units) for path, _, name, member in owned if name == "weight"]
+    return [
+        (module, units)
+        for path, units in found
+        if isinstance(module := model.get_submodule(path), NORMS) and module.weight is not None
+    ]

@@ -1,0 +1,200 @@
+"""Spline pruning: units whose cut repeats another unit's cut leave first.
+
+You et al. (2022), Sec. 3.4: of the two units whose cuts lie nearest one is removed, and so on ("removing sequentially
+one of the two"). The paper does not say which of the two leaves: here the one with the shorter folded weight vector,
+whose activations are smaller, and of equal ones the higher index. Scores are the distances at which units leave, and
+these never fall along the sequence, so larger stays.
+
+Input selectors of pre-activation blocks pick channels of a sum of branches, which no single filter makes; their cuts
+are coordinate planes, all alike. In weight space they are ranked by the batch-norm scale behind them, scaled to the
+range of the distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from splinecut.errors import InputError, unknown
+from splinecut.geometry.cuts import DISTANCES, Cuts
+from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.pruning.budget import Budget, savings
+from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
+from splinecut.pruning.refit.held_out import LEVELS
+from splinecut.pruning.methods.channels.joint_error import finite, leaving_errors
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.engine.schedules import geometric, shortened
+from splinecut.training.config import Plan
+
+WORK = 3 + 5 * LEVELS // 12  # units^3 of a reader: the elimination, and the mean over levels of a solve and 2 products
+DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
+POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
+
+
+@dataclass(frozen=True)
+class Spline(Method):
+    """Which form of the criterion, and among which units it ranks. `rho` weighs offsets against angles (paper: 0.05).
+
+    form "joint":     what the next layer loses when a unit leaves and the rest is refitted (`pruning.joint`), per unit
+                      of what the budget counts. It needs a probe of real inputs; measured best, so the default.
+    form "corrected": the distance between cuts, which is zero exactly when they are one hyperplane.
+    form "paper":     N_rho as printed.
+    reduce "pca", "fa" (with scope "global" and a cut distance): the paper's literal route, cuts of all layers reduced
+                      to one dimension and compared across layers, where most near pairs are chance (docs/errata.md).
+    n_rounds:         cuts that each keep the same share of what is left, with `between_epochs` of training between two
+                      of them (left out: a quarter of the plan's), the plan's schedule squeezed into these.
+    """
+
+    reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
+    refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
+
+    form: Literal["joint", "corrected", "paper"] = "joint"
+    scope: Literal["layer", "stage", "global"] = "global"
+    reduce: Literal["none", "pca", "fa"] = "none"
+    rho: float = 0.05
+    n_rounds: int = 1
+    between_epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.form not in ("joint", *DISTANCES):
+            raise unknown("form of spline", self.form, ("joint", *DISTANCES))
+        if self.reduce not in ("none", *REDUCTIONS):
+            raise unknown("reduction", self.reduce, ("none", *REDUCTIONS))
+        if self.reduce != "none" and (self.scope != "global" or self.form == "joint"):
+            raise InputError(
+                f"reduce={self.reduce!r} compares cuts across layers; it needs scope='global' and form 'paper' or "
+                f"'corrected', got scope={self.scope!r}, form={self.form!r}"
+            )
+        geometric(Budget(1.0), self.n_rounds)
+        if self.between_epochs is not None and self.between_epochs < 0:
+            raise InputError(
+                f"between_epochs must not be negative, got {self.between_epochs}; 0 does not train between"
+            )
+
+    def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
+        return geometric(budget, self.n_rounds)
+
+    def between(self, plan: Plan) -> Plan:
+        return shortened(plan, max(1, plan.epochs // 4) if self.between_epochs is None else self.between_epochs)
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        if self.form != "joint" and self.reduce != "none":
+            return _pooled(evidence, self)
+        if self.form == "joint":
+            errors, saved = leaving_errors(evidence), savings(evidence.groups, budget)
+            return finite({name: values / max(saved[name], 1e-300) for name, values in errors.items()})
+        return {group.name: self._within(evidence.model, group) for group in evidence.groups}
+
+    def flops(self, evidence: Evidence, forward_flops: int) -> int:
+        """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
+        if self.form == "joint":
+            eliminated = sum(WORK * g.size**3 * len(readers(evidence.model, g)) for g in evidence.groups)
+            return evidence.n_inputs * forward_flops + eliminated
+        fan_in = [
+            (group.size, evidence.model.get_parameter(producer.weight).numel() // group.size)
+            for group in evidence.groups
+            for producer in group.producers
+            if producer.weight
+        ]
+        return sum(2 * units**2 * inputs for units, inputs in fan_in)
+
+    def _within(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
+        if group.kind == "selector":
+            scale = selector_scale(model, group)
+            return scale / max(float(scale.max()), np.finfo(float).tiny)
+        drawn = [unit_cuts(model, group, producer) for producer in group.producers if producer.weight]
+        return leaving_distances(unit_distances(drawn, self.form, self.rho), strength(drawn))
+
+
+def unit_distances(drawn: list[Cuts], form: str, rho: float) -> Float[np.ndarray, "units units"]:
+    """How far units lie apart: the mean over the layers that draw them (one, unless a residual stream ties several)."""
+    distances = [DISTANCES[form](cuts, cuts, rho) for cuts in drawn]
+    return torch.stack(distances).mean(0).numpy()
+
+
+def strength(drawn: list[Cuts]) -> Float[np.ndarray, " units"]:
+    """Length of each unit's folded weights, over all layers that draw it; 0 for a dead unit."""
+    return torch.stack([cuts.norm for cuts in drawn]).square().sum(0).sqrt().numpy()
+
+
+def leaving_distances(
+    distance: Float[np.ndarray, "units units"], strength: Float[np.ndarray, " units"]
+) -> Float[np.ndarray, " units"]:
+    """The distance at which each unit leaves when the nearest two are found, the weaker goes, and so on.
+
+    Units that no other is near (the last one, and any at infinite distance) come out above all others; units of
+    strength 0 get DEAD. O(units^2) as a rule: a row's nearest is looked up again only when that one left.
+    """
+    distance = distance.copy()
+    np.fill_diagonal(distance, np.inf)
+    result = np.where(strength == 0, DEAD, np.inf)
+    distance[strength == 0] = distance[:, strength == 0] = np.inf
+    nearest = distance.argmin(1)
+    gap = distance[np.arange(len(distance)), nearest]
+    while len(gap) and np.isfinite(gap.min()):
+        first = int(gap.argmin())
+        second = int(nearest[first])
+        leaves = min((first, second), key=lambda unit: (strength[unit], -unit))
+        result[leaves] = gap[first]
+        distance[leaves] = distance[:, leaves] = gap[leaves] = np.inf
+        lost = np.flatnonzero((nearest == leaves) & np.isfinite(gap))
+        nearest[lost] = distance[lost].argmin(1)
+        gap[lost] = distance[lost, nearest[lost]]
+    return finite({"": result})[""]
+
+
+def _pooled(evidence: Evidence, spline: Spline) -> Scores:
+    """The paper's global route: every layer's cuts reduced to a common dimension, then paired across layers."""
+    groups = [group for group in evidence.groups if group.kind == "channels"]
+    if sum(group.size for group in groups) > POOL:
+        raise InputError(
+            f"pairing all units of {sum(g.size for g in groups)} across layers needs more than a gigabyte; "
+            f"at most {POOL} are allowed, use reduce='none'"
+        )
+    drawn = [unit_cuts(evidence.model, group, next(p for p in group.producers if p.weight)) for group in groups]
+    dimension = min(min(cuts.normal.shape) for cuts in drawn)
+    reduced = [_reduced(cuts, dimension, REDUCTIONS[spline.reduce]) for cuts in drawn]
+    pool = Cuts(
+        torch.cat([cuts.normal for cuts in reduced]),
+        torch.cat([cuts.offset for cuts in reduced]),
+        torch.cat([cuts.norm for cuts in reduced]),
+    )
+    leaving = leaving_distances(DISTANCES[spline.form](pool, pool, spline.rho).numpy(), pool.norm.numpy())
+    ends = np.cumsum([group.size for group in groups])
+    scores = dict(zip((g.name for g in groups), np.split(leaving, ends[:-1]), strict=True))
+    for group in evidence.groups:
+        if group.kind == "selector":
+            scores[group.name] = spline._within(evidence.model, group)
+    return scores
+
+
+Reduce = Callable[[np.ndarray, int], np.ndarray]
+
+
+def _pca(vectors: np.ndarray, dimension: int) -> np.ndarray:
+    from sklearn.decomposition import PCA
+
+    return PCA(dimension, svd_solver="full").fit_transform(vectors)
+
+
+def _factor_analysis(vectors: np.ndarray, dimension: int) -> np.ndarray:
+    from sklearn.decomposition import FactorAnalysis
+
+    return FactorAnalysis(dimension, svd_method="lapack").fit_transform(vectors)
+
+
+REDUCTIONS: dict[str, Reduce] = {"pca": _pca, "fa": _factor_analysis}
+
+
+def _reduced(cuts: Cuts, dimension: int, reduce: Reduce) -> Cuts:
+    """The cuts with their weight vectors reduced to `dimension`; biases and lengths stay the units' own."""
+    vectors = torch.from_numpy(reduce((cuts.normal * cuts.norm[:, None]).numpy(), dimension))
+    length = vectors.norm(dim=1)
+    normal = torch.where(length[:, None] > 0, vectors / length.clamp_min(1e-300)[:, None], 0.0)
+    return Cuts(normal, cuts.offset, torch.where(length > 0, cuts.norm, 0.0))

@@ -1,0 +1,115 @@
+"""A sparse network whose mask moves while it trains: small weights leave, large gradients come in (RigL)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from splinecut.errors import InputError, unknown
+from splinecut.pruning.budget import Keep, best
+from splinecut.pruning.methods.weights.random_masks import DENSITIES, RandomWeights, Shapes
+from splinecut.pruning.weight_mask import HoldZeros
+
+if TYPE_CHECKING:
+    from splinecut.training.hooks import Moment
+
+
+@dataclass(frozen=True)
+class Rigl(RandomWeights):
+    """Starts from a random mask and moves it every `every` steps over the first `until` of the plan (Evci et al. 2020).
+
+    densities: "erk" or "uniform", of the layers; they never change.
+    drop:      the share of each layer's weights that the first move replaces; it falls to zero along half a cosine.
+    """
+
+    moment: ClassVar[str] = "during training"
+    reference: ClassVar[str] = "Evci et al. 2020"
+
+    densities: Literal["erk", "uniform"] = "erk"
+    every: int = 100  # steps, Evci et al. 2020
+    until: float = 0.75
+    drop: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.densities not in DENSITIES:
+            raise unknown("densities", self.densities, DENSITIES)
+        if self.every < 1:
+            raise InputError(f"every must be 1 step or more, got {self.every}; Evci et al. use 100")
+        if not (0 < self.until <= 1 and 0 <= self.drop <= 1):
+            raise InputError(f"until and drop must be shares, got {self.until} and {self.drop}; use 0.75 and 0.3")
+
+    def allocation(self) -> Callable[[Shapes, int], dict[str, float]]:
+        return DENSITIES[self.densities]
+
+    def holder(self, keep: Keep) -> HoldZeros:
+        return MoveMask(keep, self.every, self.until, self.drop)
+
+
+def drop_share(step: int, end: float, drop: float) -> float:
+    """The share of active weights a move at `step` replaces: drop / 2 (1 + cos(pi step / end)), and 0 from `end` on."""
+    return drop / 2 * (1 + math.cos(math.pi * step / end)) if step < end else 0.0
+
+
+def moved(
+    stays: Bool[np.ndarray, " *shape"],
+    weight: Float[np.ndarray, " *shape"],
+    gradient: Float[np.ndarray, " *shape"],
+    n: int,
+) -> Bool[np.ndarray, " *shape"]:
+    """The mask after its `n` smallest |weight| left and the `n` largest |gradient| outside the rest came in.
+
+    As in the authors' code a weight that just left may come back by its gradient; it is then not touched.
+    """
+    active, size = stays.reshape(-1), np.abs(weight).reshape(-1)
+    kept = best(np.where(active, size, -np.inf), int(active.sum()) - n)
+    pull = np.where(kept, -np.inf, np.abs(gradient).reshape(-1))
+    return (kept | best(pull, n)).reshape(stays.shape)
+
+
+class MoveMask(HoldZeros):
+    """Holds removed weights at zero and moves the mask at every `every`-th step, in place of the optimiser's step.
+
+    Weights that come in start at zero. They and those that leave have no momentum.
+    """
+
+    def __init__(self, keep: Keep, every: int, until: float, drop: float) -> None:
+        super().__init__(keep)
+        self.every, self.until, self.drop = every, until, drop
+
+    def after_backward(self, moment: Moment) -> bool | None:
+        share = drop_share(moment.step, self.until * moment.total_steps, self.drop)
+        if share == 0 or moment.step == 0 or moment.step % self.every:
+            return super().after_backward(moment)
+        # The weights' gradient is dense in this step; the forward pass and the inputs' gradient are sparse.
+        moment.spared_flops = 2 * self.idle_flops(moment)
+        keep = {name: self._moved(moment.model, name, share) for name in self.keep}
+        for name in keep:
+            _forget(moment.optimizer, moment.model.get_parameter(name), ~(keep[name] & self.keep[name]))
+        self.move(moment.model, keep)
+        return True
+
+    def _moved(self, model: nn.Module, name: str, share: float) -> Bool[np.ndarray, " *shape"]:
+        stays, parameter = self.keep[name], model.get_parameter(name)
+        if parameter.grad is None:
+            return stays
+        n = int(share * stays.sum())
+        return moved(stays, _numbers(parameter), _numbers(parameter.grad), n)
+
+
+def _numbers(tensor: Tensor) -> Float[np.ndarray, " *shape"]:
+    return tensor.detach().float().cpu().numpy()
+
+
+def _forget(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, where: Bool[np.ndarray, " *shape"]) -> None:
+    """Zeroes what the optimiser remembers of these entries."""
+    there = torch.from_numpy(where).to(parameter.device)
+    for buffer in optimizer.state.get(parameter, {}).values():
+        if isinstance(buffer, Tensor) and buffer.shape == parameter.shape:
+            buffer.masked_fill_(there, 0)

@@ -1,0 +1,81 @@
+"""A split that lives in memory: images as bytes or points as floats, gathered and augmented a batch at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from splinecut.training.data.batch_order import Order
+from splinecut.training.data.transforms import Augmentation, Pixels
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSplit:
+    """Rows held as tensors.
+
+    inputs: images, uint8 (rows, channels, height, width), seen through `pixels`; or points, float32 (rows, features)
+    targets: class numbers, int64 (rows,), or values, float32 (rows, outputs)
+    augmentation: what training does to the images before it sees them
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    pixels: Pixels | None = None
+    augmentation: Augmentation | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        train: bool,
+        augment: bool = True,
+        seed: int = 0,
+        epoch: int = 0,
+        skip: int = 0,
+        device: torch.device | str = "cpu",
+        rank: int = 0,
+        world: int = 1,
+        channels_last: bool = False,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets, batch by batch; see `Split`."""
+        order = Order(batch_size, train, seed, epoch, skip, rank, world)
+        change = self.augmentation if train and augment else None
+        for number, batch in order.batches(len(self)):
+            rows = batch[order.share].to(self.inputs.device)
+            inputs = self.inputs[rows]
+            if change is not None:
+                inputs = change(inputs, order.generator(number), order.share, len(batch))
+            inputs = self._seen(inputs.to(device, non_blocking=True), channels_last)
+            yield inputs, self.targets[rows].to(device, non_blocking=True)
+
+    def examples(self, rows: Tensor | list[int], device: torch.device | str = "cpu") -> Tensor:
+        """The inputs of these rows as the network sees them, not augmented."""
+        return self._seen(self.inputs[torch.as_tensor(rows)].to(device))
+
+    def subset(self, rows: Tensor) -> TensorSplit:
+        """Only these rows."""
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
+
+    def to(self, device: torch.device | str) -> TensorSplit:
+        """The split on `device`, where gathering and augmenting then happen."""
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
+
+    def _seen(self, inputs: Tensor, channels_last: bool = False) -> Tensor:
+        return inputs if self.pixels is None else self.pixels.normalise(inputs, channels_last)
+
+
+def digest(splits: Iterable[TensorSplit], class_names: Iterable[str]) -> str:
+    """sha256 over shapes, values and class names; the same data give the same digest wherever they were read."""
+    sha = hashlib.sha256("\0".join(class_names).encode())
+    for split in splits:
+        for tensor in (split.inputs, split.targets):
+            sha.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            sha.update(tensor.contiguous().numpy().data)
+    return sha.hexdigest()

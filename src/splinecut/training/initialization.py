@@ -1,0 +1,71 @@
+"""Where a network starts from, as a frozen value: random weights, or weights trained for something else first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from splinecut.training.config import Frozen, Optimizer, Plan, Schedule
+
+ADVERSARIAL = Plan(  # the authors': plain SGD, no augmentation, at most 350 epochs
+    epochs=350,
+    batch_size=128,
+    optimizer=Optimizer(lr=0.1, momentum=0.0, weight_decay=0.0),
+    schedule=Schedule(milestones=(150, 250)),
+    augment=False,
+)
+LAYERWISE = Plan(  # the authors': 50 epochs a layer, a fifth of the rate every 15
+    epochs=50,
+    batch_size=128,
+    optimizer=Optimizer(lr=0.1, weight_decay=5e-4),
+    schedule=Schedule(milestones=(15, 30, 45), gamma=0.2),
+)
+PLANS = {"adversarial": ADVERSARIAL, "layerwise": LAYERWISE, "layerwise-rotation": LAYERWISE}
+
+
+class Start(Frozen):
+    """The weights that a training begins with.
+
+    kaiming             as the network is built
+    adversarial         fitted to random labels of the training images, `copies` of each with values zeroed
+    layerwise           one layer after another, each under a head that names the class
+    layerwise-rotation  the same without labels: the head names by how much the image was turned
+
+    What `plan` leaves out is the authors' of each, not that of an ordinary training.
+    """
+
+    name: Literal["kaiming", "adversarial", "layerwise", "layerwise-rotation"] = "kaiming"
+    copies: Annotated[int, Field(ge=1)] = 1  # adversarial
+    zeroed: Annotated[float, Field(ge=0, lt=1)] = 0.1  # adversarial: share of the values of an image
+    plan: Plan | None = None
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the weights have to be trained for."""
+        return self.name in PLANS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_the_authors_plan(cls, asked: Any) -> Any:
+        if not isinstance(asked, dict) or asked.get("name") not in PLANS:
+            return asked
+        plan = asked.get("plan")
+        if plan is not None and not isinstance(plan, dict):
+            return asked
+        return {**asked, "plan": _merged(PLANS[asked["name"]].model_dump(), plan or {})}
+
+    @model_validator(mode="after")
+    def _no_foreign_options(self) -> Start:
+        foreign = {"copies", "zeroed"} if self.name != "adversarial" else set()
+        foreign |= {"plan"} if not self.is_trained else set()
+        for key in sorted(foreign & self.model_fields_set):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} means nothing to a {self.name} start; leave it out")
+        return self
+
+
+def _merged(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """`table` with `more` written over it, table by table."""
+    both = {key for key, value in more.items() if isinstance(value, dict) and isinstance(table.get(key), dict)}
+    return {**table, **more, **{key: _merged(table[key], more[key]) for key in both}}

@@ -1,0 +1,195 @@
+"""Where training may start from other than random weights: from a bad minimum, or from layers trained one by one.
+
+Adversarial initialisation (Liu, Papailiopoulos, Achlioptas 2019): fit the training images with random labels first.
+Greedy layerwise pretraining (Belilovsky, Eickenberg, Oyallon 2019): each layer is trained under a head of its own while
+all layers below it stand still. The original has the labels; without them the head names the rotation of the image
+(Gidaris, Singh, Komodakis 2018), which is our choice for what You et al. (2022) call unsupervised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splinecut.errors import InputError
+from splinecut.networks.cost import forward_flops
+from splinecut.training.data import DataSet, Split, TensorSplit
+from splinecut.training.data.batch_order import generator
+from splinecut.training.hooks import Hook, Moment
+from splinecut.training.ledger import TRAIN, Ledger
+from splinecut.training.loop import train
+from splinecut.training.config import Plan
+from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Start
+
+PHASE = "initialise"  # what these trainings are charged to, unless told otherwise
+FITTED = 0.9999  # training accuracy at which fitting random labels ends
+
+
+def confused(data: DataSet, copies: int = 1, zeroed: float = 0.1, seed: int = 0) -> DataSet:
+    """The training images `copies` times, each with a share of its values zeroed and a label drawn at random."""
+    split, random = _in_memory(data), generator(seed)
+    inputs = split.inputs.repeat(copies, *[1] * (split.inputs.dim() - 1)).clone()
+    inputs[torch.rand(inputs.shape, generator=random) < zeroed] = 0
+    labels = torch.randint(data.classes, (len(inputs),), generator=random)
+    return _only_training(data, replace(split, inputs=inputs, targets=labels, augmentation=None), "confused")
+
+
+def rotated(data: DataSet) -> DataSet:
+    """Every training image upright and turned by 90, 180 and 270 degrees; its class is the turn, no label is read."""
+    split = _in_memory(data)
+    inputs = torch.cat([split.inputs.rot90(turn, (-2, -1)) for turn in range(4)])
+    turns = torch.arange(4).repeat_interleave(len(split.inputs))
+    only = _only_training(data, TensorSplit(inputs, turns, split.pixels, split.augmentation), "rotated")
+    return replace(only, outputs=4, class_names=("upright", "left", "upside down", "right"))
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One training on the way to a start; `number` counts the layers from 1, None where all are trained at once."""
+
+    model: nn.Module
+    data: DataSet
+    hooks: tuple[Hook, ...]
+    number: int | None = None
+
+    def phase(self, name: str) -> str:
+        """What its cost is charged to."""
+        return name if self.number is None else f"{name}-{self.number}"
+
+
+def lessons(start: Start, model: nn.Module, data: DataSet, seed: int = 0) -> Iterator[Lesson]:
+    """The trainings that take `model` to `start`, in order; each is to be done before the next is asked for."""
+    if start.name == "adversarial":
+        yield _adversarial(model, data, seed, start.copies, start.zeroed)
+    elif start.is_trained:
+        yield from _layerwise(model, data, seed, has_labels=start.name == "layerwise")
+
+
+def adversarial(
+    model: nn.Module, data: DataSet, seed: int = 0, copies: int = 1, plan: Plan = ADVERSARIAL, **options: Any
+) -> list[dict[str, Any]]:
+    """Trains `model` in place to name random labels of the training images; its history.
+
+    What follows keeps weights and buffers and takes a new optimiser. `options` go to the training loop.
+    """
+    lesson = _adversarial(model, data, seed, copies)
+    hooks = [*options.pop("hooks", ()), *lesson.hooks]
+    return train(model, lesson.data, plan, seed=seed, phase=lesson.phase(PHASE), hooks=hooks, **options)
+
+
+def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float = 0.1) -> Lesson:
+    return Lesson(model, confused(data, copies, zeroed, seed), (StopWhenFitted(),))
+
+
+class StopWhenFitted(Hook):
+    """Ends training when nearly every label is named."""
+
+    def after_epoch(self, moment: Moment) -> bool:
+        return bool(moment.history[-1]["train_accuracy"] >= FITTED)
+
+
+def layerwise(
+    model: nn.Module,
+    data: DataSet,
+    seed: int = 0,
+    has_labels: bool = True,
+    plan: Plan = LAYERWISE,
+    ledger: Ledger | None = None,
+    **options: Any,
+) -> list[list[dict[str, Any]]]:
+    """Trains the layers of `model` in place, one after another from the input; a history for each.
+
+    The network must be a chain: a Sequential called `features` that ends each layer with its activation.
+    A layer's cost is a forward pass of what lies below it and a training pass of itself and its head.
+    """
+    books = ledger if ledger is not None else Ledger()
+    return [
+        train(
+            lesson.model,
+            lesson.data,
+            plan,
+            seed=seed,
+            phase=lesson.phase(PHASE),
+            hooks=lesson.hooks,
+            ledger=books,
+            **options,
+        )
+        for lesson in _layerwise(model, data, seed, has_labels)
+    ]
+
+
+def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[Lesson]:
+    seen = _only_training(data, data.train, "labelled") if has_labels else rotated(data)
+    device = next(model.parameters()).device
+    for number, greedy in enumerate(_greedy(model, data.input_shape, seen.outputs, seed), start=1):
+        yield Lesson(greedy.to(device), seen, (ChargePrefixOnce(data.input_shape),), number)
+
+
+class Greedy(nn.Module):
+    """One layer with a head, on top of layers that stand still: not trained, and in eval mode."""
+
+    def __init__(self, below: nn.Sequential, layer: nn.Sequential, head: nn.Module) -> None:
+        super().__init__()
+        self.below, self.layer, self.head = below, layer, head
+        below.requires_grad_(False)
+        layer.requires_grad_(True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.below(x)
+        found: Tensor = self.head(self.layer(x))
+        return found
+
+    def train(self, mode: bool = True) -> Greedy:
+        super().train(mode)
+        self.below.eval()
+        return self
+
+
+@dataclass
+class ChargePrefixOnce(Hook):
+    """Charges a forward pass, not a training pass, for the layers that stand still."""
+
+    input_shape: tuple[int, ...]
+
+    def start(self, moment: Moment) -> None:
+        assert isinstance(moment.model, Greedy)
+        below = forward_flops(moment.model.below, self.input_shape) if len(moment.model.below) else 0
+        moment.forward_flops -= (TRAIN - 1) * below // TRAIN
+
+
+def _greedy(model: nn.Module, input_shape: tuple[int, ...], classes: int, seed: int) -> Iterator[Greedy]:
+    """The layers of a chain, each under a fresh head; afterwards every parameter may be trained again."""
+    chain = getattr(model, "features", None)
+    if not isinstance(chain, nn.Sequential):
+        raise InputError(f"layerwise training needs a chain of layers called `features`, got {type(model).__name__}")
+    like, was_training = next(model.parameters()), model.training
+    x = torch.zeros(2, *input_shape, dtype=like.dtype, device=like.device)
+    modules, start = list(chain), 0
+    try:
+        for stop in [number + 1 for number, module in enumerate(modules) if isinstance(module, nn.ReLU | nn.LeakyReLU)]:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(seed + stop)
+                channels = nn.Sequential(*modules[:stop]).eval()(x).shape[1]
+                head = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, classes))
+            yield Greedy(nn.Sequential(*modules[:start]), nn.Sequential(*modules[start:stop]), head.to(like.dtype))
+            start = stop
+    finally:
+        model.requires_grad_(True)
+        model.train(was_training)
+
+
+def _in_memory(data: DataSet) -> TensorSplit:
+    if not isinstance(data.train, TensorSplit) or data.task != "classification":
+        raise InputError(f"initialising by training needs labelled images held in memory, got {data.name!r}")
+    return data.train
+
+
+def _only_training(data: DataSet, split: Split, what: str) -> DataSet:
+    """`data` with another training split and nothing to validate on: these labels mean nothing elsewhere."""
+    nothing = split.subset(torch.arange(0))
+    return replace(data, train=split, validation=nothing, hash=f"{what} {data.hash}")

@@ -1,0 +1,1 @@
+"""Whether a criterion chooses better than chance, method by method."""

@@ -1,0 +1,108 @@
+"""Whether filters that were trained together and merged end better than random filters cut off.
+
+    python -m studies.criteria.csgd --seeds 5 --out results/beats-random-csgd.json
+
+Every arm starts from one trained network and trains as many epochs again, at the same learning rate. Centripetal SGD
+then merges and is done; its twin trains as usual, loses random filters, with the same count in every layer, and gets
+new batch norm statistics. A harder control, not to be beaten but to be seen, loses its random filters before the
+second training, which then is a retraining. Also read: what the merge takes from the accuracy, which is to be nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+from rich.progress import track
+from torch import nn
+
+from splinecut.experiments.plan import measure
+from studies.criteria.slimming import bench_for, show, summary
+from studies.support.result_file import write
+from splinecut.pruning.apply import cut
+from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
+from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.ticket import Ticket
+
+KEEPS = (0.5, 0.25)
+CLUSTERS = ("kmeans", "even")
+DRAWS = 3  # random choices that a twin is the mean of
+
+
+def results(bench: Bench) -> dict[str, float]:
+    """Final accuracy of every arm, and what merging took from it, for one seed."""
+    found = {"dense": _accuracy(bench, trained(bench))}
+    longer = bench.train(trained(bench), "again").model
+    for keep in KEEPS:
+        budget = Budget(keep, scope="layer")
+        for clusters in CLUSTERS:
+            row = f"{clusters}, keep {keep}"
+            ticket, found[f"{row} | final"], found[f"{row} | taken by the merge"] = merged(bench, clusters, budget)
+        tickets = [twin(ticket, DRAWS * bench.seed + number) for number in range(DRAWS)]
+        last = statistics.fmean(cut_last(bench, longer, each) for each in tickets)
+        first = statistics.fmean(_accuracy(bench, bench.train(cut(trained(bench), t), "again").model) for t in tickets)
+        for clusters in CLUSTERS:
+            found[f"{clusters}, keep {keep} twin | final"] = last
+            found[f"{clusters}, keep {keep} cut before training | final"] = first
+    return found
+
+
+def trained(bench: Bench) -> nn.Module:
+    """The network that every arm starts from; trained once."""
+    return bench.train(bench.build(bench.seed), "train", shared_by={"method": {}}).model
+
+
+def cut_last(bench: Bench, model: nn.Module, ticket: Ticket) -> float:
+    """Accuracy after a cut, with new batch norm statistics."""
+    smaller = cut(model, ticket)
+    recalibrate(smaller, bench.probe())
+    return _accuracy(bench, smaller)
+
+
+def merged(bench: Bench, clusters: str, budget: Budget) -> tuple[Ticket, float, float]:
+    """The ticket of centripetal SGD, its final accuracy, and what the merge took from it."""
+    before: list[float] = []
+
+    class Watched(CentripetalSGD):
+        def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+            before.append(_accuracy(bench, model))
+            return super().apply(bench, model, ticket, evidence)
+
+    method = Watched(clusters, lr=bench.plan.optimizer.lr)  # type: ignore[arg-type]
+    outcome = prune(bench, "csgd", method, budget)
+    after = _accuracy(bench, outcome.final.model)
+    return outcome.ticket, after, before[0] - after
+
+
+def _accuracy(bench: Bench, model: nn.Module) -> float:
+    return float(measure(bench, model)["last"]["accuracy"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="digits-channels")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    by_seed = []
+    for seed in track(range(asked.seeds), "seeds"):
+        with TemporaryDirectory() as shared:  # the dense training, done once for all arms
+            by_seed.append(results(replace(bench_for(asked.recipe, seed), shared=Path(shared))))
+    show(by_seed)
+    taken = max(100 * value for seed in by_seed for place, value in seed.items() if place.endswith("merge"))
+    Console().print(f"taken by the merge: at most {taken:.2f} points")
+    if asked.out:
+        write(asked.out, __spec__, asked, {**summary(by_seed), "most taken by a merge, points": taken})
+
+
+if __name__ == "__main__":
+    main()

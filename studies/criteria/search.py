@@ -1,0 +1,249 @@
+"""Whether the methods that search are worth their search: LeGR, MetaPruning and GAL beside controls of the same size.
+
+    python -m studies.criteria.search --method gal --out results/beats-random-gal.json
+
+legr         the searched ranking beside filter norms over all layers, its identity, and layer by layer; equal FLOPs.
+metapruning  rank correlation, over eight width vectors, of their fitness with generated weights and their accuracy when
+             trained from scratch; then the widths found beside equal widths, both trained from scratch.
+gal          masks learnt against the discriminator beside random filters, with the same count in every layer, cut after
+             as many epochs of the same training without masks; and, not to be beaten but to be seen, cut before them.
+
+Batch norms are recalibrated after every cut, in every arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+from splinecut.experiments import runner, spec
+from splinecut.experiments.plan import bench_of, measure
+from studies.criteria.weights import Comparison
+from studies.refit import interval
+from studies.support.result_file import write
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.apply import cut
+from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.draw import drawn
+from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.methods.channels.gal.method import GAL
+from splinecut.pruning.methods.channels.legr import LeGR
+from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space
+from splinecut.pruning.method import NO_RETRAINING, Round
+from splinecut.pruning.methods.channels.metapruning.pruning_net import first_units
+from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
+from splinecut.pruning.ticket import Ticket
+from splinecut.training import devices
+from splinecut.training.ledger import Ledger
+from splinecut.training.config import Optimizer, Schedule
+from splinecut.training.progress import Watch
+
+DRAWS = 3  # random tickets, or starts, that an accuracy is the mean of
+VECTORS = 8  # width vectors that are trained from scratch
+LEGR = LeGR(candidates=100, population=20, tournament=5, steps=10, batch_size=64, search_keep=0.45)
+META = MetaPruning(share=1.0, generations=5, candidates=12, parents=5, recalibration=512)
+GAL_ = GAL(batch_size=64, share=1.0)
+CORRELATION = "rank correlation of fitness and trained accuracy"
+FOUND = dict[str, float]
+
+
+def legr(bench: Bench) -> FOUND:
+    """Accuracy of the three rankings at 45 % of the FLOPs, recalibrated and one epoch on."""
+    dense = bench.train(bench.build(bench.seed), "train").model
+    budget = Budget(0.45, "flops")
+    evidence = bench.evidence(dense, LEGR, LEGR.search(bench, dense, Round(budget)))
+    arms = {
+        "legr": drawn(evidence, "legr", LEGR, budget),
+        "norms over all layers": drawn(replace(evidence, found=None), "legr", LEGR, budget),
+        "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
+    }
+    found = {"dense": accuracy(bench, dense)}
+    for arm, ticket in arms.items():
+        found |= after(bench, arm, cut(dense, ticket))
+    return found
+
+
+def metapruning(bench: Bench) -> FOUND:
+    """Correlation of fitness and trained accuracy at 30 % of the FLOPs, then the winner beside equal widths."""
+    from scipy.stats import spearmanr
+
+    budget, model = Budget(0.3, "flops"), bench.build(bench.seed)
+    groups = bench.evidence(model, META).groups
+    net = META.trained(bench, model, groups)
+    vectors = some_widths(Space(groups, budget, META.ratios, META.window), bench.seed)
+    fitness = [META.measured(bench, net, widths, Ledger()) for widths in vectors]
+    order = [sorted(fitness).index(one) for one in fitness]
+    scratch = [from_scratch(bench, Ticket(first_units(groups, widths), groups)) for widths in vectors]
+    winner = prune(bench, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
+    equal = drawn(bench.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
+    return {
+        CORRELATION: float(spearmanr(order, scratch).statistic),
+        "metapruning | from scratch": from_scratch(bench, winner),
+        "equal widths | from scratch": from_scratch(bench, equal),
+        "worst vector | from scratch": min(scratch),
+        "best vector | from scratch": max(scratch),
+    }
+
+
+def some_widths(space: Space, seed: int) -> list[dict[str, int]]:
+    """Different width vectors within the window."""
+    random, found = np.random.default_rng(seed), dict[tuple[int, ...], dict[str, int]]()
+    while len(found) < VECTORS:
+        genes = space.within(random.integers(len(space.ratios), size=len(space.groups)).tolist(), random)
+        found[genes] = space.widths(genes)
+    return list(found.values())
+
+
+def from_scratch(bench: Bench, ticket: Ticket) -> float:
+    """Accuracy of the network of these widths, trained by the plan from fresh weights; the mean of several starts."""
+    starts = [replace(bench, seed=DRAWS * bench.seed + number) for number in range(DRAWS)]
+    smaller = [cut(start.build(1000 + start.seed), ticket) for start in starts]
+    trained = [start.train(model, "retrain").model for start, model in zip(starts, smaller, strict=True)]
+    return statistics.fmean(accuracy(bench, model) for model in trained)
+
+
+def gal(bench: Bench) -> FOUND:
+    """Accuracy of GAL at half of the channels, and of random filters cut before or after the same training."""
+    dense = bench.train(bench.build(bench.seed), "train").model
+    outcome = prune(bench, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
+    found = {"dense": accuracy(bench, dense), **after(bench, "gal", outcome.final.model)}
+    tickets = [twin(outcome.ticket, DRAWS * bench.seed + number) for number in range(DRAWS)]
+    distilled = alike(bench, dense, copy.deepcopy(dense))
+    arms: dict[str, Callable[[Ticket], nn.Module]] = {
+        "random, cut first": lambda ticket: alike(bench, dense, cut(dense, ticket)),
+        "random, cut last": lambda ticket: cut(distilled, ticket),
+    }
+    for arm, make in arms.items():
+        each = [after(bench, arm, make(ticket)) for ticket in tickets]
+        found |= {place: statistics.fmean(one[place] for one in each) for place in each[0]}
+    return found
+
+
+def alike(bench: Bench, teacher: nn.Module, student: nn.Module) -> nn.Module:
+    """`student` after GAL's adversarial training, without masks."""
+    torch.manual_seed(bench.seed)
+    judge = discriminator(bench.dataset.outputs)
+    whole = copy.deepcopy(teacher).eval().requires_grad_(False)
+    groups = bench.evidence(student, GAL_).groups
+    masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
+    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, bench.processes)
+    bench.train(masked, "adversarial", [hook], GAL_._plan(bench.plan), in_paper=False)
+    return student
+
+
+def after(bench: Bench, arm: str, model: nn.Module) -> FOUND:
+    """Accuracy with recalibrated batch norms, then after an epoch at a small learning rate."""
+    recalibrate(model, bench.probe())
+    found = {f"{arm} | recalibrated": accuracy(bench, model)}
+    gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
+    bench.train(model, "one epoch on", plan=bench.plan.model_copy(update=gentle))
+    return {**found, f"{arm} | one epoch on": accuracy(bench, model)}
+
+
+def accuracy(bench: Bench, model: nn.Module) -> float:
+    """Test accuracy."""
+    return float(measure(bench, model)["last"]["accuracy"])
+
+
+@dataclass(frozen=True)
+class Study:
+    """How one seed is done, and which arm is compared with which others."""
+
+    results: Callable[[Bench], FOUND]
+    arm: str
+    controls: tuple[str, ...]
+
+
+STUDIES = {
+    "legr": Study(legr, "legr", ("norms over all layers", "norms layer by layer")),
+    "metapruning": Study(metapruning, "metapruning", ("equal widths", "worst vector", "best vector")),
+    "gal": Study(gal, "gal", ("random, cut last", "random, cut first")),
+}
+
+
+def comparisons(study: Study, by_seed: list[FOUND]) -> list[Comparison]:
+    """The method against its controls at every moment, in points."""
+    found = []
+    for place in [place for place in by_seed[0] if place.startswith(f"{study.arm} | ")]:
+        for control in study.controls:
+            other = place.replace(f"{study.arm} | ", f"{control} | ")
+            found.append(Comparison(place, other, tuple(100 * (seed[place] - seed[other]) for seed in by_seed)))
+    return found
+
+
+def summary(study: Study, by_seed: list[FOUND]) -> dict[str, Any]:
+    """What a committed result says: every seed's numbers, and each comparison."""
+    gains = {
+        f"{pair.first} over {pair.second}": {
+            "gain": interval(list(pair.differences))[0],
+            "wins": pair.wins,
+            "p": pair.p,
+        }
+        for pair in comparisons(study, by_seed)
+    }
+    return {"by seed": by_seed, "gains in points": gains, **correlation(by_seed)}
+
+
+def correlation(by_seed: list[FOUND]) -> dict[str, dict[str, float]]:
+    """Mean of the correlations, and the one-sided p of there being none."""
+    values = [seed[CORRELATION] for seed in by_seed if CORRELATION in seed]
+    test = Comparison(CORRELATION, "none", tuple(values))
+    return {CORRELATION: {"mean": statistics.fmean(values), "wins": test.wins, "p": test.p}} if values else {}
+
+
+def show(study: Study, by_seed: list[FOUND]) -> None:
+    """Means with their intervals, then the paired differences."""
+    means = Table("", "mean", title=f"{len(by_seed)} seeds, 95 % intervals")
+    for name in by_seed[0]:
+        mean, half = interval([seed[name] for seed in by_seed])
+        means.add_row(name, f"{mean:.3f} +- {half:.3f}")
+    gains = Table("", "control", "gain, points", "seeds won", "one-sided p")
+    for pair in comparisons(study, by_seed):
+        mean, half = interval(list(pair.differences))
+        gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
+    Console(width=140).print(means, gains, correlation(by_seed) or "")
+
+
+def bench_for(recipe: str, seed: int) -> Bench:
+    """The bench of a recipe, with a tenth of its training images to decide by; nothing is left behind."""
+    experiment = spec.load(recipe, [f"seed={seed}", "data.validation=0.1"])
+    place, quiet = devices.choose("cpu"), Watch(Console(quiet=True))
+    bench = bench_of(experiment, Path(), runner.load_data(experiment), place, devices.ALONE, quiet)
+    return replace(bench, folder=None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", choices=STUDIES, required=True)
+    parser.add_argument("--recipe", default="digits-channels")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    study, started = STUDIES[asked.method], time.process_time()
+    by_seed = [study.results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
+    spent = round((time.process_time() - started) / asked.seeds, 1)
+    show(study, by_seed)
+    Console().print(f"{spent} CPU seconds a seed")
+    if asked.out:
+        write(asked.out, __spec__, asked, {**summary(study, by_seed), "CPU seconds a seed": spent})
+
+
+if __name__ == "__main__":
+    main()

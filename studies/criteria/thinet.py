@@ -1,0 +1,107 @@
+"""Whether ThiNet's samples of the next layer choose better channels than chance does.
+
+    python -m studies.criteria.thinet --seeds 5 --out results/beats-random-thinet.json
+
+Layers of a trained network are cut one by one to the same share, without training in between and without new batch
+norm statistics. Read are how much of the next layer's output what is kept explains (on images and outputs that no
+decision was made on, mean over layers), the accuracy of the cut network, and that after one epoch at a small learning
+rate. A twin chooses at random among the same counts and is rescaled or not as its method is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich.progress import track
+from torch import nn
+
+from splinecut.experiments.plan import measure
+from studies.criteria.slimming import bench_for, show, summary
+from studies.support.result_file import write
+from splinecut.networks.groups.values import UnitGroup
+from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.budget import Budget, best
+from splinecut.pruning.even import even_keep
+from splinecut.pruning.evidence import Evidence, readers
+from splinecut.pruning.method import Scores
+from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, taken_apart
+from splinecut.pruning.ticket import Ticket
+
+BUDGET = Budget(0.4, scope="layer")
+DRAWS = 3  # random choices that a twin is the mean of
+GENTLE = ThiNet(tune_lr=0.01)
+
+
+@dataclass(frozen=True)
+class Chance(ThiNet):
+    """ThiNet with the choice left to chance."""
+
+    def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        generator = np.random.default_rng(evidence.seed)
+        return {group.name: generator.random(group.size) for group in evidence.groups}
+
+
+def results(bench: Bench) -> dict[str, float]:
+    """Every variant and its twin at every moment, for one seed."""
+    dense = bench.build(bench.seed)
+    bench.train(dense, "train")
+    found = {"dense": _accuracy(bench, dense)}
+    for rescale in (False, True):
+        how = "rescaled" if rescale else "weights left alone"
+        draws = [cut_by(bench, dense, Chance(rescale=rescale), DRAWS * bench.seed + n) for n in range(DRAWS)]
+        for variant in ("removal", "selection"):
+            method = ThiNet(variant, rescale=rescale)
+            for moment, value in cut_by(bench, dense, method, bench.seed).items():
+                found[f"{variant}, {how} | {moment}"] = value
+                found[f"{variant}, {how} twin | {moment}"] = statistics.fmean(draw[moment] for draw in draws)
+    return found
+
+
+def cut_by(bench: Bench, model: nn.Module, method: ThiNet, seed: int) -> dict[str, float]:
+    """What a variant achieves when it cuts all layers in turn."""
+    explained = []
+    for name, kept in even_keep(bench.evidence(model, method).groups, BUDGET).items():
+        evidence = replace(bench.evidence(model, method), seed=seed)
+        chosen = best(method.score(evidence, BUDGET)[name], int(kept.sum()))
+        explained.append(_explained(bench, method, evidence, evidence.groups[name], chosen))
+        model = method.apply(bench, model, Ticket({name: chosen}, evidence.groups), evidence)
+    found = {"explained": statistics.fmean(explained), "at once": _accuracy(bench, model)}
+    bench.train(model, "one epoch on", plan=GENTLE.between(bench.plan))
+    return {**found, "one epoch on": _accuracy(bench, model)}
+
+
+def _explained(bench: Bench, method: ThiNet, evidence: Evidence, group: UnitGroup, kept: np.ndarray) -> float:
+    """1 - |y - X_kept w|^2 / |y|^2 on images behind those of the probe; w from the probe, as the method takes it."""
+    (reader,) = readers(evidence.model, group)
+    n = len(evidence.probe)
+    fresh = taken_apart(evidence.model, [group], bench.probe(2 * n)[n:], method.positions, evidence.seed + 1)
+    factors = np.ones(int(kept.sum()))
+    if method.rescale:
+        factors = least_squares(method.parts(evidence, [group])[reader.place], kept)
+    parts = fresh[reader.place]
+    missing = parts.sum(1) - parts[:, kept] @ factors
+    return 1 - float(np.square(missing).sum() / np.square(parts.sum(1)).sum())
+
+
+def _accuracy(bench: Bench, model: nn.Module) -> float:
+    return float(measure(bench, model)["last"]["accuracy"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="digits-channels")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    by_seed = [results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
+    show(by_seed)
+    if asked.out:
+        write(asked.out, __spec__, asked, summary(by_seed))
+
+
+if __name__ == "__main__":
+    main()

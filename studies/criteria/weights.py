@@ -1,0 +1,130 @@
+"""Whether a criterion is worth anything: accuracy of each single-weight method beside random masks.
+
+    python -m studies.criteria.weights --seeds 5 --out results/beats-random-weights.json
+
+Three controls tell where a gain comes from. `uniform` keeps the same share of every layer: beating it may be due to
+the allocation alone. `erk` allocates well and chooses at random. A method's own twin has its count in every layer
+and chooses at random: beating that one is the criterion's merit.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from splinecut.experiments import runner, spec
+from splinecut.experiments.plan import bench_of, measure
+from studies.refit import interval
+from studies.support.result_file import write
+from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.weight_mask import HoldZeros
+from splinecut.training import devices
+from splinecut.training.progress import Watch
+
+METHODS = ("uniform", "erk", "grasp", "snip", "synflow", "magnitude", "lottery", "rigl")
+HAVE_TWINS = ("grasp", "snip", "synflow", "lottery")  # their masks are drawn for the untrained network
+MUST_BEAT = {  # control -> the methods that are to beat it
+    "uniform": ("erk", "grasp", "snip", "synflow", "magnitude", "lottery", "rigl"),
+    "erk": ("lottery", "rigl"),
+}
+OPTIONS: dict[str, list[str]] = {"rigl": ["method.every=10"]}  # 152 steps in all: every 100 would move the mask once
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Paired differences of accuracy over seeds, first less second."""
+
+    first: str
+    second: str
+    differences: tuple[float, ...]
+
+    @property
+    def p(self) -> float:
+        """One-sided p of a paired t-test: how likely such a gain is if there is none."""
+        from scipy.stats import ttest_1samp
+
+        return float(ttest_1samp(self.differences, 0.0, alternative="greater").pvalue)
+
+    @property
+    def wins(self) -> int:
+        return sum(difference > 0 for difference in self.differences)
+
+
+def accuracies(recipe: str, seed: int, runs: Path) -> dict[str, float]:
+    """Test accuracy after the last epoch of every method, and of the random twins."""
+    found = {}
+    for method in METHODS:
+        experiment = spec.load(recipe, [f"seed={seed}", f"method={method}", *OPTIONS.get(method, [])])
+        record = runner.run(experiment, runs, device="cpu")
+        found[method] = record.test["last"]["accuracy"]
+        if method in HAVE_TWINS:
+            ticket = Ticket.load(runs / experiment.folder / "ticket.safetensors")
+            found[f"{method} (twin)"] = masked_accuracy(experiment, twin(ticket, seed))
+    return found
+
+
+def masked_accuracy(experiment: spec.Experiment, ticket: Ticket) -> float:
+    """Test accuracy of the experiment's network, trained from its start under the ticket's mask."""
+    dataset = runner.load_data(experiment)
+    bench = bench_of(experiment, Path(), dataset, devices.choose("cpu"), devices.ALONE, Watch())
+    bench = replace(bench, folder=None)  # nothing is left behind
+    model = bench.train(bench.build(bench.seed), "twin", [HoldZeros(ticket.keep)]).model
+    return float(measure(bench, model)["last"]["accuracy"])
+
+
+def comparisons(by_seed: list[dict[str, float]]) -> list[Comparison]:
+    """Every method against the controls it is to beat, then against its twin."""
+    pairs = [(method, control) for control, methods in MUST_BEAT.items() for method in methods]
+    pairs += [(method, f"{method} (twin)") for method in HAVE_TWINS]
+    return [Comparison(a, b, tuple(100 * (seed[a] - seed[b]) for seed in by_seed)) for a, b in pairs]
+
+
+def show(by_seed: list[dict[str, float]]) -> None:
+    """Mean accuracies with their intervals, then the paired differences."""
+    means = Table("mask", "accuracy, %", title=f"{len(by_seed)} seeds, 95 % intervals")
+    for name in sorted(by_seed[0], key=lambda name: sum(seed[name] for seed in by_seed)):
+        mean, half = interval([100 * seed[name] for seed in by_seed])
+        means.add_row(name, f"{mean:.1f} +- {half:.1f}")
+    gains = Table("method", "control", "gain, points", "seeds won", "one-sided p")
+    for pair in comparisons(by_seed):
+        mean, half = interval(list(pair.differences))
+        gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
+    Console().print(means)
+    Console().print(gains)
+
+
+def summary(by_seed: list[dict[str, float]]) -> dict[str, Any]:
+    """What a committed result says: accuracies of every seed, and each comparison."""
+    gains = {
+        f"{pair.first} over {pair.second}": {
+            "gain": interval(list(pair.differences))[0],
+            "wins": pair.wins,
+            "p": pair.p,
+        }
+        for pair in comparisons(by_seed)
+    }
+    return {"accuracy by seed": by_seed, "gains in points": gains}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="digits-weights")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    by_seed = [accuracies(asked.recipe, seed, asked.runs) for seed in track(range(asked.seeds), "seeds")]
+    show(by_seed)
+    if asked.out:
+        write(asked.out, __spec__, asked, summary(by_seed))
+
+
+if __name__ == "__main__":
+    main()

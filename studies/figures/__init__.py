@@ -1,0 +1,1 @@
+"""Studies whose result is a picture."""

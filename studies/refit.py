@@ -1,0 +1,128 @@
+"""What refitting is worth: accuracy right after a cut, by criterion and by refit, with no training after it.
+
+    python -m studies.refit convnet-fashion --data-dir DATA --out results/refit.json
+    python -m studies.refit headline-vgg16 --seeds 3 4 5 6 7 --data-dir DATA \\
+        --out results/refit-vgg.json
+
+The same share of every layer's channels stays, so criteria differ only in which ones. Networks are trained by the
+recipe, one for each seed, and kept in the run folder: a second call reads them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from safetensors.torch import load_file
+from torch import nn
+
+from splinecut.experiments import runner, spec
+from splinecut.experiments.plan import build_model
+from studies.support.result_file import write
+from splinecut.pruning.apply import cut
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.draw import draw
+from splinecut.training.data import DataSet
+from splinecut.training.data.batch_order import generator
+from splinecut.training.evaluate import evaluate
+
+CRITERIA: dict[str, tuple[str, dict[str, Any]]] = {
+    "random": ("random", {}),
+    "L2": ("l2", {}),
+    "batch-norm scale": ("slimming", {}),
+    "spline, paper": ("spline", {"form": "paper"}),
+    "spline, corrected": ("spline", {"form": "corrected"}),
+    "spline, joint": ("spline", {"form": "joint"}),
+}
+REFITS = (None, "fold", "least_squares")
+KEEPS = (0.7, 0.5, 0.3)
+PROBE = 512
+
+
+def accuracies(model: nn.Module, dataset: DataSet, seed: int) -> dict[str, float]:
+    """Test accuracy of the whole network and right after each cut."""
+    import torch
+
+    rows = torch.randperm(len(dataset.train), generator=generator(seed))[:PROBE]
+    probe = dataset.train.examples(rows)
+    found = {"dense": _accuracy(model, dataset)}
+    for keep, (name, (method, options)) in itertools.product(KEEPS, CRITERIA.items()):
+        ticket = draw(model, probe, method, budget=Budget(keep, scope="layer"), seed=seed, **options)
+        for refit in REFITS:
+            smaller = cut(model, ticket, refit=refit, probe=probe)
+            found[f"{name} | {keep} | {refit or 'none'}"] = _accuracy(smaller, dataset)
+    return found
+
+
+def _accuracy(model: nn.Module, dataset: DataSet) -> float:
+    accuracy = evaluate(model, dataset.test, dataset.task).accuracy
+    assert accuracy is not None
+    return accuracy
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95 % interval (Student's t)."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return statistics.fmean(values), math.nan
+    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values), float(half)
+
+
+def whole(experiment: spec.Experiment) -> spec.Experiment:
+    """The same training with nothing cut."""
+    if experiment.method is None:
+        return experiment
+    return experiment.model_copy(update={"name": f"{experiment.name}-dense", "method": None, "detector": None})
+
+
+def trained(experiment: spec.Experiment, out: Path, data_dir: Path | None) -> tuple[nn.Module, DataSet]:
+    """The experiment's network as its run left it, and its data."""
+    runner.run(experiment, out, data_dir, shared=out / "shared")
+    dataset = runner.load_data(experiment, data_dir)
+    model = build_model(experiment, dataset)
+    model.load_state_dict(load_file(out / experiment.folder / "model.safetensors"))
+    return model.eval(), dataset
+
+
+def show(by_seed: list[dict[str, float]]) -> None:
+    """Mean and interval over seeds, in per cent."""
+    table = Table(title="accuracy right after the cut, no retraining, %")
+    for column in ("criterion", "keep", *(refit or "none" for refit in REFITS)):
+        table.add_column(column, justify="left" if column == "criterion" else "right")
+    for keep, name in itertools.product(KEEPS, CRITERIA):
+        cells = [interval([100 * seed[f"{name} | {keep} | {refit or 'none'}"] for seed in by_seed]) for refit in REFITS]
+        table.add_row(name, f"{keep:g}", *(f"{mean:.1f} +- {half:.1f}" for mean, half in cells))
+    mean, half = interval([100 * seed["dense"] for seed in by_seed])
+    table.caption = f"the whole network: {mean:.1f} +- {half:.1f} ({len(by_seed)} seeds, 95 % intervals)"
+    Console().print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    by_seed = []
+    for seed in track(asked.seeds, "seeds"):
+        experiment = whole(spec.load(asked.recipe, [f"seed={seed}"]))
+        by_seed.append(accuracies(*trained(experiment, asked.runs, asked.data_dir), seed))
+    show(by_seed)
+    if asked.out:
+        facts = {"recipe": asked.recipe, "probe": PROBE, "accuracy by seed": by_seed}
+        write(asked.out, __spec__, asked, facts, first=["recipe"])
+
+
+if __name__ == "__main__":
+    main()

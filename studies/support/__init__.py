@@ -1,0 +1,1 @@
+"""What studies share: result files, intervals, panels, tasks."""
