@@ -17,8 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from studies.support.result_file import write
 from splinecut.experiments.sweep.worker_pool import KEEPING_MEMORY, variables
+from studies.support.result_file import write
 
 NETWORKS = {"vgg16": 0.25, "preresnet20": 0.5}  # name -> width
 STEPS = """

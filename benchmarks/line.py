@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from studies.support.result_file import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
 from splinecut.networks import models
 from splinecut.networks.trace import trace
 from splinecut.training import data
+from studies.support.result_file import write
 
 SMALL = [("vgg16", 0.25), ("preresnet20", 0.25)]
 LARGE = [("vgg16", 1.0), ("preresnet101", 1.0)]

@@ -23,15 +23,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from studies.support.result_file import write
 from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training import data
+from splinecut.training.config import Plan
 from splinecut.training.data import DataSet
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Plan
+from studies.support.result_file import write
 
 EPOCH, BATCH, PROBE = 16_000, 128, 256
 N_CODES, N_BITS, N_LAYERS = 160, 10**7, 13

@@ -25,10 +25,10 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from studies.support.result_file import write
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.networks.trace import trace
+from studies.support.result_file import write
 
 MOST_FORWARD_PASSES = 2.0
 MOST_SPREAD = 1.5

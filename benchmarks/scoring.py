@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 
-from studies.support.result_file import write
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
 from splinecut.networks.groups.read import groups
@@ -33,6 +32,7 @@ from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn, named
 from splinecut.pruning.evidence import Evidence
+from studies.support.result_file import write
 
 FORMS = ("joint", "corrected", "paper")
 SCOPES = ("layer", "global")

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from studies.support.result_file import write
 from splinecut.geometry.partition import Partition
 from splinecut.networks import models
 from splinecut.training import data
+from studies.support.result_file import write
 
 FEWEST, MOST = 10_000, 30_000
 

@@ -20,12 +20,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from studies.support.result_file import write
 from splinecut.networks import models
 from splinecut.training import data
+from splinecut.training.config import Plan
 from splinecut.training.data import DataSet
 from splinecut.training.loop import train
-from splinecut.training.config import Plan
+from studies.support.result_file import write
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 

@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Float
 from rich.progress import track
 
-from studies.support.result_file import figure, write
 from splinecut.experiments.summaries import Estimate
 from splinecut.training.data.batch_order import generator
 from splinecut.training.data.toy import CONTENTS, gaussian_mixture
+from studies.support.result_file import figure, write
 
 CLUSTERS = 64
 STARTS = (64, 72, 80, 88, 96, 104, 112, 120, 128)

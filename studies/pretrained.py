@@ -24,15 +24,15 @@ from rich.table import Table
 from torch import nn
 
 from splinecut.errors import ProbeWarning
-from studies.support.pretrained_networks import Task, cifar_resnet, data_folder, efficientnet_lite0
-from studies.support.result_file import write
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.draw import drawn, named
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
+from studies.support.pretrained_networks import Task, cifar_resnet, data_folder, efficientnet_lite0
+from studies.support.result_file import write
 
 TASKS: dict[str, tuple[Callable[[Path], Task], tuple[float, ...]]] = {
     "efficientnet-lite0": (efficientnet_lite0, (0.9, 0.75)),

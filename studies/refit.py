@@ -25,13 +25,13 @@ from torch import nn
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.plan import build_model
-from studies.support.result_file import write
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
 from splinecut.training.data import DataSet
 from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
+from studies.support.result_file import write
 
 CRITERIA: dict[str, tuple[str, dict[str, Any]]] = {
     "random": ("random", {}),

@@ -23,10 +23,10 @@ from jaxtyping import Float
 from rich.progress import track
 from torch import Tensor, nn
 
-from studies.support.result_file import figure, write
 from splinecut.pruning.apply import cut
 from splinecut.pruning.draw import draw as draw_ticket
 from splinecut.training.data.batch_order import generator
+from studies.support.result_file import figure, write
 
 NEEDED = 4  # units for two teeth
 WIDTHS = (4, 8, 16, 32, 64)

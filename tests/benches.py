@@ -12,8 +12,8 @@ from rich.console import Console
 from splinecut.networks import models
 from splinecut.pruning.engine.context import Bench
 from splinecut.training import data
-from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.config import Plan
+from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.progress import Watch
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import splinecut as sc
 from splinecut.networks.cost import cost
-from splinecut.networks.surgery import cut, mask
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.surgery import cut, mask
 
 
 class Fn(nn.Module):

@@ -19,14 +19,14 @@ from splinecut.errors import InputError
 from splinecut.geometry.codes import visit
 from splinecut.geometry.partition import subdivide
 from splinecut.networks import models, surgery
+from splinecut.networks.cut_owners import owners
 from splinecut.networks.groups.read import groups
 from splinecut.networks.trace import trace
-from splinecut.pruning.methods.channels.boundary import BoundaryKinks, estimate_regions, slices_through
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Round
-from splinecut.networks.cut_owners import owners
+from splinecut.pruning.methods.channels.boundary import BoundaryKinks, estimate_regions, slices_through
 from splinecut.training import data
 
 BUDGET = Budget(0.5)

@@ -25,20 +25,20 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splinecut.experiments import records
-from splinecut.experiments.spec import Experiment
 from splinecut.experiments.plan import bench_of
+from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.networks.groups.values import Groups
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.draw import named
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import Outcome, prune
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round
+from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import data
-from splinecut.training.devices import ALONE
 from splinecut.training.config import Plan
+from splinecut.training.devices import ALONE
 from splinecut.training.progress import Watch
 
 SMALL: dict[str, dict[str, Any]] = {  # options that make a method quick, and busy, on a tiny network

@@ -20,18 +20,18 @@ from splinecut.errors import InputError
 from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups
 from splinecut.networks.groups.values import Groups
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.channels.csgd.clusters import clustered, even, is_first, kmeans, merged, spread
-from splinecut.pruning.methods.channels.csgd.method import MET, Centripetal, CentripetalSGD, sufficient
 from splinecut.pruning.draw import draw
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round
+from splinecut.pruning.methods.channels.csgd.clusters import clustered, even, is_first, kmeans, merged, spread
+from splinecut.pruning.methods.channels.csgd.method import MET, Centripetal, CentripetalSGD, sufficient
 from splinecut.training import data
+from splinecut.training.config import Optimizer, Plan, Schedule
 from splinecut.training.data.tensor_split import TensorSplit
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan, Schedule
 from splinecut.training.progress import Watch
 from test_resume import outcome, victim
 

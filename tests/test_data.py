@@ -20,9 +20,9 @@ from splinecut.errors import InputError
 from splinecut.training.data import DATA, StreamedSplit, TensorSplit, load
 from splinecut.training.data import streamed_split as streamed
 from splinecut.training.data import toy as toys
+from splinecut.training.data.batch_order import generator
 from splinecut.training.data.dataset import held_out
 from splinecut.training.data.huggingface import read_hub
-from splinecut.training.data.batch_order import generator
 from splinecut.training.data.transforms import Augmentation, Pixels, measured, shift_and_mirror
 
 few = settings(derandomize=True, deadline=None, max_examples=40)

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from studies import detector
-from studies.detector import drawn_epoch, drops_of, share_of_schedule
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.config import Schedule
+from studies import detector
+from studies.detector import drawn_epoch, drops_of, share_of_schedule
 
 
 @pytest.fixture(scope="module")

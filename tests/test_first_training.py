@@ -11,12 +11,12 @@ import pytest
 from torch import Tensor, nn
 
 from benches import bench
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.catalogue import METHODS
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Method, Scores
+from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.methods.channels.slimming import Slimming
 from splinecut.training.hooks import Hook, Moment

@@ -16,8 +16,8 @@ from splinecut.experiments.film import frames
 from splinecut.geometry.cuts import corrected_distance, cuts
 from splinecut.networks import models
 from splinecut.training import data
-from splinecut.training.loop import train
 from splinecut.training.config import Plan
+from splinecut.training.loop import train
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:

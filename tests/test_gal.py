@@ -19,11 +19,11 @@ from splinecut.errors import InputError
 from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import BLOCKS
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, told_apart
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.methods.channels.gal.method import GAL, Searched, kept_share
 from splinecut.pruning.method import NO_RETRAINING, Round
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, told_apart
+from splinecut.pruning.methods.channels.gal.method import GAL, Searched, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
 from splinecut.training.devices import ALONE
 

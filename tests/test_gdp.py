@@ -19,13 +19,13 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.methods.channels.gdp import Gates, GlobalDynamic, batch_statistics, gate_derivatives
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Scores
+from splinecut.pruning.methods.channels.gdp import Gates, GlobalDynamic, batch_statistics, gate_derivatives
 from splinecut.pruning.ticket import Ticket
+from splinecut.training.config import Optimizer, Plan
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan
 from test_resume import outcome, victim
 
 

@@ -12,10 +12,9 @@ from scipy import stats
 from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
-from studies import headline
-from studies import refit
-from studies.support.result_file import command
 from splinecut.training.progress import Watch
+from studies import headline, refit
+from studies.support.result_file import command
 
 RECIPE = """
 probe = 64

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.networks import models
 from splinecut.networks.inputs import held_out
-from splinecut.pruning.refit import held_out as heldout
-from splinecut.pruning.methods.channels import joint_error as joint
 from splinecut.pruning.evidence import Evidence, Moments, readers
+from splinecut.pruning.methods.channels import joint_error as joint
+from splinecut.pruning.refit import held_out as heldout
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 

@@ -16,11 +16,11 @@ from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
 from splinecut.training import data as sets
+from splinecut.training.config import Plan
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.evaluate import evaluate
-from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, confused, layerwise, rotated
 from splinecut.training.ledger import Ledger
-from splinecut.training.config import Plan
+from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, confused, layerwise, rotated
 
 
 @pytest.fixture(scope="module")

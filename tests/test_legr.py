@@ -17,13 +17,13 @@ from benches import NETWORKS, bench
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget, select
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.methods.channels.legr import LeGR, Ranking, evolve, identity, lifted, squared_norms
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.methods.channels.legr import LeGR, Ranking, evolve, identity, lifted, squared_norms
 
 SMALL = LeGR(candidates=8, population=4, tournament=2, steps=3, batch_size=32)
 HALF = Budget(0.5, "flops")

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from splinecut.networks import cost, models
 from splinecut.training import data
+from splinecut.training.config import Optimizer, Plan, Schedule
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan, Schedule
 
 
 @pytest.fixture(scope="module")

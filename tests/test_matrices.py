@@ -12,9 +12,9 @@ import torch
 
 from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
-from studies.figures import matrices
 from splinecut.files import write_json
 from splinecut.pruning.detect import EarlyBird
+from studies.figures import matrices
 
 TINY = {
     "model": {"name": "convnet", "preset": "digits", "width": 0.25},

@@ -19,8 +19,8 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space, crossed, mutated, search
 from splinecut.pruning.method import NO_RETRAINING, Round
+from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space, crossed, mutated, search
 from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidths, PruningNet, first_units, width_of
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import Ledger

@@ -11,8 +11,8 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.draw import named
+from splinecut.pruning.methods.catalogue import METHODS
 
 NAN = float("nan")
 

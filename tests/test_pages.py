@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from splinecut.errors import InputError
-from tools import fill_tables as pages
 from splinecut.pruning.methods.catalogue import METHODS
+from tools import fill_tables as pages
 
 ROOT = Path(__file__).parents[1]
 FILLED = [

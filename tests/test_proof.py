@@ -15,8 +15,8 @@ from torch.nn import functional
 
 import splinecut as sc
 from splinecut.networks.groups.randomized import Slack, change, close, randomized_copy, run
-from splinecut.networks.surgery import cut, mask
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.surgery import cut, mask
 
 
 def worst(model: nn.Module, groups: Groups, inputs: tuple[Any, ...], draws: int = 4) -> float:

@@ -244,7 +244,7 @@ def test_names_in_brackets_are_shown_as_they_are(
 
 def test_an_installed_command_finds_modules_in_the_folder_it_is_called_in(folder: Path) -> None:
     """A script's own folder is on the path, where an installed command lies, but not the one that it is called in."""
-    script = "import sys; sys.path[0] = '/nowhere'; sys.argv[0] = 'splinecut'; from splinecut.cli.app import main; main()"
+    script = "import sys; sys.path[0] = '/nowhere'; sys.argv[0] = 'splinecut'; from splinecut.cli import main; main()"
     weights("w.pt")
     options = ["prune", "mine_here:Net", "--weights", "w.pt", "--probe", "x.npy"]
     done = subprocess.run([sys.executable, "-c", script, *options], cwd=folder, capture_output=True, text=True)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import splinecut as sc
 from splinecut.networks.groups.values import Groups
-from splinecut.pruning.refit.held_out import ProbeWarning
 from splinecut.pruning.refit.batch_norms import MOST, Statistics, correct
+from splinecut.pruning.refit.held_out import ProbeWarning
 from splinecut.pruning.refit.regression import fitted
 
 DOUBLE = torch.float64

@@ -19,7 +19,6 @@ ORDER = [
     "report",
     "integrations",
     "api",
-    "commands",
     "cli",
 ]
 MAY_NOT_SEE = {  # beyond the order: siblings that must not know each other

@@ -10,11 +10,11 @@ import pytest
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.experiments import runner
-from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments import paper_numbers as published
-from splinecut.experiments.spec import Experiment
+from splinecut.experiments import runner
 from splinecut.experiments.plan import chosen_method
+from splinecut.experiments.spec import Experiment
+from splinecut.experiments.sweep import spec as grid
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
 from splinecut.training import data

@@ -15,9 +15,9 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round
 from splinecut.pruning.methods.channels.sfp import SoftFilters, ZeroShortest, zero_filters
+from splinecut.training.config import Optimizer, Plan
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan
 
 HALF = Budget(0.5, scope="layer")
 

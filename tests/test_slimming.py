@@ -22,14 +22,14 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.draw import drawn, named
 from splinecut.pruning.engine.driver import Outcome, prune
-from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
-from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.engine.schedules import geometric, shortened
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
 from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
 from splinecut.pruning.methods.channels.spline import Spline
+from splinecut.training.config import Optimizer, Plan, Schedule
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan, Schedule
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 

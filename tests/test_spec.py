@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from splinecut.errors import InputError
 from splinecut.experiments import spec
-from splinecut.experiments.spec import Experiment
 from splinecut.experiments.plan import chosen_method
+from splinecut.experiments.spec import Experiment
 
 SMALLEST: dict[str, Any] = {"model": "mlp", "data": "x-shape"}
 

@@ -16,11 +16,11 @@ import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
-from splinecut.pruning.methods.channels import joint_error as joint
-from splinecut.pruning.refit import least_squares as refit
 from splinecut.pruning.draw import draw
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.channels import joint_error as joint
 from splinecut.pruning.methods.channels.spline import DEAD, Spline, leaving_distances
+from splinecut.pruning.refit import least_squares as refit
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 

@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 
 from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
-from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.paper_numbers import published
+from splinecut.experiments.plan import build_model
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.sweep.scheduler import compute, shared_stages
 from splinecut.networks.cost import forward_flops
 from splinecut.training import loop
-from splinecut.training.pretraining import adversarial
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE
+from splinecut.training.pretraining import adversarial
 from test_resume import outcome
 
 TINY: dict[str, Any] = {

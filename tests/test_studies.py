@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from studies import kmeans
-from studies import sawtooth
+from studies import kmeans, sawtooth
 
 
 def inertia(points: np.ndarray, centroids: np.ndarray) -> float:

@@ -12,16 +12,14 @@ import torch
 
 import splinecut as sc
 from splinecut.experiments.film.build import graph_of
-from studies.support import panels
-from studies.figures import pruned_pictures
-from studies.support import partition_facts as shapes
-from studies.support import tasks
-from studies.figures import trajectory
-from studies.support.tasks import Task
 from splinecut.geometry.partition import subdivide
 from splinecut.training import data
-from splinecut.training.data import TensorSplit
 from splinecut.training.config import Optimizer, Plan
+from splinecut.training.data import TensorSplit
+from studies.figures import pruned_pictures, trajectory
+from studies.support import panels, tasks
+from studies.support import partition_facts as shapes
+from studies.support.tasks import Task
 
 SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 

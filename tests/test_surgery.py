@@ -16,9 +16,9 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 
 import splinecut as sc
 from splinecut.networks.cost import cost
+from splinecut.networks.groups.values import BLOCKS
 from splinecut.networks.surgery import Nothing, cut, mask, mask_weights
 from splinecut.networks.surgery.cut import RewrapWarning
-from splinecut.networks.groups.values import BLOCKS
 from zoo import ZOO, draw, make, read
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from splinecut.networks.surgery import cut, mask
 from splinecut.networks.groups.values import BLOCKS
+from splinecut.networks.surgery import cut, mask
 from zoo import draw, make, read
 
 Make = Callable[[Iterable[Tensor]], torch.optim.Optimizer]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import splinecut as sc
-from splinecut.networks.surgery import cut
 from splinecut.networks.groups.values import BLOCKS
+from splinecut.networks.surgery import cut
 from zoo import draw, make, read
 
 

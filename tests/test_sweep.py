@@ -21,8 +21,8 @@ from disturb import outcomes, sweep
 from splinecut.cli.app import app
 from splinecut.errors import InputError
 from splinecut.experiments import spec
-from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.spec import Experiment
+from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.sweep.scheduler import State, _Queue, compute, run, shared_stages, write_account
 from splinecut.experiments.sweep.worker_pool import KEEPING_MEMORY, Ending, Job, Workers, _loaded, _Worker, variables
 from splinecut.pruning.methods.catalogue import METHODS

@@ -18,8 +18,8 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from splinecut.cli.app import app
-from splinecut.cli.text_tables import FORMATS, Sheet
 from splinecut.cli.table import COLUMNS
+from splinecut.cli.text_tables import FORMATS, Sheet
 from splinecut.errors import InputError
 from splinecut.experiments import records
 from splinecut.experiments import table_file as committed

@@ -10,17 +10,17 @@ import pytest
 
 import splinecut as sc
 from splinecut.errors import InputError
+from splinecut.experiments import plan as stages
 from splinecut.experiments import runner
 from splinecut.experiments.film import frames
-from splinecut.experiments import plan as stages
 from splinecut.experiments.film.build import frame_of
 from splinecut.experiments.film.snapshots import Takes, where_classes_meet
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training import data
+from splinecut.training.config import Plan
 from splinecut.training.hooks import Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Plan
 from splinecut.training.progress import Watch
 
 TOY: dict[str, Any] = {

@@ -18,14 +18,20 @@ import zoo
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
-from splinecut.pruning.methods.channels import thinet
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import NO_RETRAINING
-from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, leave_by_removal, leave_by_selection, taken_apart
+from splinecut.pruning.methods.channels import thinet
+from splinecut.pruning.methods.channels.thinet import (
+    ThiNet,
+    least_squares,
+    leave_by_removal,
+    leave_by_selection,
+    taken_apart,
+)
 from splinecut.training import data
 from splinecut.training.config import Plan
 from splinecut.training.progress import Watch

@@ -11,10 +11,10 @@ from splinecut.networks import cost, models
 from splinecut.pruning.methods.weights.rigl import MoveMask
 from splinecut.pruning.weight_mask import HoldZeros, idle_flops, nonzeros, prunable_weights
 from splinecut.training import data
+from splinecut.training.config import Plan
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import FORWARD, Charge, Ledger
 from splinecut.training.loop import train
-from splinecut.training.config import Plan
 
 
 @pytest.fixture(scope="module")

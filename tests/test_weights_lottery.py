@@ -12,16 +12,16 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import Outcome, prune
-from splinecut.pruning.methods.weights.magnitude import Lottery, Magnitude
 from splinecut.pruning.method import NO_RETRAINING
+from splinecut.pruning.methods.weights.magnitude import Lottery, Magnitude
 from splinecut.pruning.weight_mask import nonzeros, prunable_weights
 from splinecut.training import data
+from splinecut.training.config import Plan
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Plan
 
 PLAN = Plan(epochs=3, batch_size=32)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from splinecut.experiments import runner, spec
-from studies.criteria import weights as beats_random
 from splinecut.pruning.ticket import Ticket
+from studies.criteria import weights as beats_random
 
 QUICK = ["training.epochs=1", "data.train_size=200"]
 RESULT = Path(__file__).parent.parent / "results" / "beats-random-weights.json"

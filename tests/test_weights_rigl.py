@@ -15,15 +15,15 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.methods.weights.rigl import MoveMask, Rigl, drop_share, moved
 from splinecut.pruning.weight_mask import nonzeros, prunable_weights
 from splinecut.training import data
+from splinecut.training.config import Optimizer, Plan
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
-from splinecut.training.config import Optimizer, Plan
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from splinecut.experiments import runner
 from splinecut.experiments import plan as stages
+from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.training import loop

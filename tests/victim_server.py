@@ -11,8 +11,8 @@ import sys
 
 import torch
 
-from splinecut.experiments import runner
 from splinecut.experiments import plan as stages
+from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splinecut.networks.groups.read import groups
-from splinecut.networks.models import build
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.models import build
 
 
 class DenseNet(nn.Module):

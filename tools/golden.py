@@ -27,8 +27,8 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.experiments import spec
-from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.runner import run
+from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.sweep.scheduler import shared_stages
 from splinecut.networks.models import build
 from splinecut.pruning.budget import Budget
@@ -148,7 +148,7 @@ def ticket_digests() -> dict[str, str]:
         "preresnet11": (build("preresnet11", width=0.5, seed=0), (3, 16, 16)),
         "resnet18": (build("resnet18", width=0.125, seed=0), (3, 32, 32)),
     }
-    settings = {"random": {}, "l2": {}, "slimming": {}, "spline": {"form": "paper"}}
+    settings: dict[str, dict[str, Any]] = {"random": {}, "l2": {}, "slimming": {}, "spline": {"form": "paper"}}
     found = {}
     for name, (model, shape) in networks.items():
         x = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0))

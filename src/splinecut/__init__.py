@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from splinecut.moved import install
+
 __version__ = "0.1.1"
 
 _HOME = {  # public name -> the module it lives in
@@ -72,6 +74,9 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.detect import EarlyBird as EarlyBird
     from splinecut.pruning.draw import draw as draw
     from splinecut.pruning.ticket import Ticket as Ticket
+
+
+install()
 
 
 def __getattr__(name: str) -> Any:

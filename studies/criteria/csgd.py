@@ -21,17 +21,17 @@ from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.plan import measure
-from studies.criteria.slimming import bench_for, show, summary
-from studies.support.result_file import write
 from splinecut.pruning.apply import cut
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
-from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
+from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
+from studies.criteria.slimming import bench_for, show, summary
+from studies.support.result_file import write
 
 KEEPS = (0.5, 0.25)
 CLUSTERS = ("kmeans", "even")

@@ -31,29 +31,29 @@ from torch import nn
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.plan import bench_of, measure
+from splinecut.pruning.apply import cut
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.draw import drawn
+from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.method import NO_RETRAINING, Round
+from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.methods.channels.gal.method import GAL
+from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
+from splinecut.pruning.methods.channels.legr import LeGR
+from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space
+from splinecut.pruning.methods.channels.metapruning.pruning_net import first_units
+from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.ticket import Ticket
+from splinecut.training import devices
+from splinecut.training.config import Optimizer, Schedule
+from splinecut.training.ledger import Ledger
+from splinecut.training.progress import Watch
 from studies.criteria.weights import Comparison
 from studies.refit import interval
 from studies.support.result_file import write
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
-from splinecut.pruning.apply import cut
-from splinecut.pruning.engine.context import Bench
-from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.draw import drawn
-from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.methods.channels.gal.method import GAL
-from splinecut.pruning.methods.channels.legr import LeGR
-from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space
-from splinecut.pruning.method import NO_RETRAINING, Round
-from splinecut.pruning.methods.channels.metapruning.pruning_net import first_units
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
-from splinecut.pruning.ticket import Ticket
-from splinecut.training import devices
-from splinecut.training.ledger import Ledger
-from splinecut.training.config import Optimizer, Schedule
-from splinecut.training.progress import Watch
 
 DRAWS = 3  # random tickets, or starts, that an accuracy is the mean of
 VECTORS = 8  # width vectors that are trained from scratch

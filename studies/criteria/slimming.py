@@ -25,26 +25,26 @@ from torch import nn
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.plan import bench_of, measure
-from studies.criteria.weights import Comparison
-from studies.refit import interval
-from studies.support.result_file import write
 from splinecut.pruning.apply import cut
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.draw import drawn
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.methods.channels.gdp import GlobalDynamic
-from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket
 from splinecut.pruning.method import Method
-from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.methods.channels.baselines import L2, Random
-from splinecut.pruning.methods.channels.slimming import Slimming
+from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket
+from splinecut.pruning.methods.channels.gdp import GlobalDynamic
 from splinecut.pruning.methods.channels.sfp import SoftFilters
+from splinecut.pruning.methods.channels.slimming import Slimming
+from splinecut.pruning.methods.weights.random_masks import twin
+from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.progress import Watch
+from studies.criteria.weights import Comparison
+from studies.refit import interval
+from studies.support.result_file import write
 
 PENALTY = 1e-2  # 15 epochs are few: a penalty of 1e-4 would hardly move a scale
 DRAWS = 3  # random tickets that a control is the mean of

@@ -20,16 +20,16 @@ from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.plan import measure
-from studies.criteria.slimming import bench_for, show, summary
-from studies.support.result_file import write
 from splinecut.networks.groups.values import UnitGroup
-from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.budget import Budget, best
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.even import even_keep
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, taken_apart
 from splinecut.pruning.ticket import Ticket
+from studies.criteria.slimming import bench_for, show, summary
+from studies.support.result_file import write
 
 BUDGET = Budget(0.4, scope="layer")
 DRAWS = 3  # random choices that a twin is the mean of

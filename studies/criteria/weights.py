@@ -20,13 +20,13 @@ from rich.table import Table
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.plan import bench_of, measure
-from studies.refit import interval
-from studies.support.result_file import write
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import HoldZeros
 from splinecut.training import devices
 from splinecut.training.progress import Watch
+from studies.refit import interval
+from studies.support.result_file import write
 
 METHODS = ("uniform", "erk", "grasp", "snip", "synflow", "magnitude", "lottery", "rigl")
 HAVE_TWINS = ("grasp", "snip", "synflow", "lottery")  # their masks are drawn for the untrained network

@@ -25,14 +25,14 @@ from rich.console import Console
 from torch import Tensor
 
 from splinecut.experiments import runner
-from splinecut.experiments.spec import Experiment
 from splinecut.experiments.plan import build_model
-from studies.support.result_file import figure, write
+from splinecut.experiments.spec import Experiment
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.data import DataSet
 from splinecut.training.data.batch_order import generator
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
+from studies.support.result_file import figure, write
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "AlexNet": {"name": "alexnet", "width": 0.25},

@@ -22,10 +22,6 @@ from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.film.build import graph_of
-from studies.support.panels import Chart, near_boundary, parser, sheet
-from studies.support.partition_facts import removed, shape_of
-from studies.support.tasks import TASKS, Task
-from studies.support.result_file import write
 from splinecut.experiments.summaries import Estimate
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
@@ -37,6 +33,10 @@ from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook
 from splinecut.training.loop import train
+from studies.support.panels import Chart, near_boundary, parser, sheet
+from studies.support.partition_facts import removed, shape_of
+from studies.support.result_file import write
+from studies.support.tasks import TASKS, Task
 
 KEEPS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05)
 PROBE = 512  # training inputs that criteria and refit look at

@@ -22,10 +22,6 @@ from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.film.build import graph_of
-from studies.support.panels import Chart, near_boundary, parser, sheet
-from studies.support.partition_facts import shape_of
-from studies.support.tasks import TASKS, Task
-from studies.support.result_file import write
 from splinecut.experiments.summaries import Estimate
 from splinecut.geometry.codes import Codes, distance
 from splinecut.geometry.partition import Partition, subdivide
@@ -35,6 +31,10 @@ from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
+from studies.support.panels import Chart, near_boundary, parser, sheet
+from studies.support.partition_facts import shape_of
+from studies.support.result_file import write
+from studies.support.tasks import TASKS, Task
 
 PROBE = 512  # training inputs whose codes are kept
 LOOKS = 100  # at the codes, evenly over the training

@@ -14,10 +14,10 @@ from splinecut.geometry.slices import Slice
 from splinecut.networks import models
 from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming
 from splinecut.training import data
+from splinecut.training.config import Optimizer, Plan, Schedule
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.data.tensor_split import digest
 from splinecut.training.hooks import Hook
-from splinecut.training.config import Optimizer, Plan, Schedule
 
 X_DATA = 5.0  # half the side of the square that holds the X data
 

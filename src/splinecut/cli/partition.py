@@ -70,8 +70,8 @@ def _network(
     model: str, weights: Path | None, untrained: bool, points: Path | None, runs: Path, data_dir: Path | None
 ) -> tuple[nn.Module, Callable[[list[int]], Tensor] | None]:
     """The network, and a way to its inputs by row number (None where there are none)."""
-    from splinecut.experiments import runner, spec
     from splinecut.experiments import plan as stages
+    from splinecut.experiments import runner, spec
     from splinecut.networks import models
 
     given = _rows_of_file(points) if points is not None else None

@@ -33,8 +33,8 @@ def sweep(
     retries: Annotated[int, typer.Option(min=0, help="How often a run is tried again when its worker dies.")] = 5,
 ) -> None:
     """Run seeds x methods x budgets; finished runs are skipped, interrupted ones go on, a failed one stops no other."""
-    from splinecut.experiments.sweep import spec as grid
     from splinecut.experiments.sweep import scheduler as sweeping
+    from splinecut.experiments.sweep import spec as grid
 
     asked = grid.load(recipe, set_ or ())
     experiments = grid.expand(asked)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).with_name("published.toml")
+FILE = Path(__file__).with_name("paper_numbers.toml")
 
 
 def published(spec: dict[str, Any], quantity: str = "top1") -> float | None:

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from splinecut.errors import InputError
-from splinecut.experiments.spec import Experiment
 from splinecut.experiments.film.snapshots import filmed
+from splinecut.experiments.spec import Experiment
 from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
-from splinecut.pruning.engine.context import Bench, KeepBest
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.detect import EarlyBird
 from splinecut.pruning.draw import named
+from splinecut.pruning.engine.context import Bench, KeepBest
 from splinecut.pruning.engine.driver import Outcome
 from splinecut.pruning.method import Method, Recovery
 from splinecut.pruning.methods.channels.slimming import emptied

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
-from splinecut.experiments.run_folder import commit, describe, versions
-from splinecut.experiments.records import Record
 from splinecut.experiments.plan import bench_of, chosen_method, early_bird, measure, pruning_facts, recovery_of
+from splinecut.experiments.records import Record
+from splinecut.experiments.run_folder import commit, describe, versions
 from splinecut.locking import locked
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
@@ -20,8 +20,8 @@ from splinecut.pruning.engine.context import Bench, Trained
 from splinecut.pruning.engine.driver import RESTART, Detect, prune
 from splinecut.training import data, devices
 from splinecut.training import energy_model as tx2
-from splinecut.training.progress import Watch
 from splinecut.training.initialization import Start
+from splinecut.training.progress import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.run_folder import versions
 from splinecut.experiments.records import Record
+from splinecut.experiments.run_folder import versions
 from splinecut.experiments.summaries import Row, merged, rows
 from splinecut.files import write_json
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from splinecut.errors import InputError, SplinecutError
 from splinecut.geometry.affine import refuse_smooth
-from splinecut.geometry.line_crossings import Crossings, crossings
 from splinecut.geometry.graph import Graph, Node
+from splinecut.geometry.line_crossings import Crossings, crossings
 
 Progress = Callable[[float], object]
 

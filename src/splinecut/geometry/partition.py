@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike
 
 from splinecut.errors import InputError
 from splinecut.files import write_atomically
+from splinecut.geometry.codes import Codes
+from splinecut.geometry.graph import Graph, Layer
+from splinecut.geometry.slices import Slice
 from splinecut.geometry.subdivision import affine_fit as fitting
 from splinecut.geometry.subdivision import point_location as locating
 from splinecut.geometry.subdivision import polygons
 from splinecut.geometry.subdivision import run as vertices
-from splinecut.geometry.codes import Codes
-from splinecut.geometry.graph import Graph, Layer
-from splinecut.geometry.slices import Slice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

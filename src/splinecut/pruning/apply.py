@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks import surgery
-from splinecut.networks.surgery.finite import check_made
 from splinecut.networks.inputs import Arguments
-from splinecut.networks.surgery import Mask
 from splinecut.networks.model_state import unwrapped
+from splinecut.networks.surgery import Mask
+from splinecut.networks.surgery.finite import check_made
 from splinecut.pruning.refit import least_squares as refitting
 from splinecut.pruning.ticket import Ticket
 

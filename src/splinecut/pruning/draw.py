@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, UnprovedWarning, unknown
 from splinecut.networks.groups.read import groups as read_groups
-from splinecut.networks.inputs import Arguments, as_arguments, check_finite
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.inputs import Arguments, as_arguments, check_finite
 from splinecut.networks.model_state import unwrapped
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.method import Method
+from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.options import check_options, is_number
 from splinecut.pruning.ticket import Ticket
 

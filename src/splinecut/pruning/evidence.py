@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.geometry.cuts import Cuts, cuts, fold_batch_norm
-from splinecut.networks.inputs import Arguments, as_arguments, batches, count, to_model
 from splinecut.networks.groups.values import Groups, Producer, UnitGroup
+from splinecut.networks.inputs import Arguments, as_arguments, batches, count, to_model
 from splinecut.networks.model_state import evaluating
 
 BATCH = 64  # probe inputs that run through the network together,

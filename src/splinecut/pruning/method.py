@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from splinecut.pruning.evidence import Evidence
     from splinecut.pruning.ticket import Ticket
     from splinecut.pruning.weight_mask import HoldZeros
-    from splinecut.training.hooks import Hook
     from splinecut.training.config import Plan
+    from splinecut.training.hooks import Hook
 
 Scores = dict[str, Float[np.ndarray, " *units"]]
 

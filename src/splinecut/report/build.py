@@ -19,8 +19,8 @@ from splinecut.errors import InputError
 from splinecut.experiments.film.frames import Frame, Frames, Redundancy
 from splinecut.experiments.records import Record
 from splinecut.files import write_text
-from splinecut.report import rows as facts
 from splinecut.report import html_tables as tables
+from splinecut.report import rows as facts
 from splinecut.report.array_packing import Blob, pack
 from splinecut.report.frame_selection import thinned
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from splinecut.training.ledger import Ledger
     from splinecut.training.config import Plan
+    from splinecut.training.ledger import Ledger
 
 
 @dataclass

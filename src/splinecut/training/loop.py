@@ -21,8 +21,8 @@ from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 if TYPE_CHECKING:
-    from splinecut.training.data import DataSet
     from splinecut.training.config import Plan
+    from splinecut.training.data import DataSet
 
 FEW_INPUTS = 8  # below so many, a strided 1x1 convolution is not trained with channels last on a CPU
 NAN_CHECK = 25  # steps between looks at the loss on an accelerator, where each look waits for the device

@@ -19,8 +19,8 @@ from splinecut.geometry.graph import Graph, Layer, Node
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.subdivision.run import RegionLimit
 from splinecut.networks.groups.read import groups as read_groups
-from splinecut.networks.trace import trace
 from splinecut.networks.groups.values import Groups, Producer, UnitGroup
+from splinecut.networks.trace import trace
 from splinecut.pruning import apply
 from splinecut.pruning.draw import draw
 from splinecut.pruning.evidence import unit_cuts

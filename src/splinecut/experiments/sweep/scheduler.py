@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from splinecut.experiments import records
-from splinecut.experiments.run_folder import commit, versions
 from splinecut.experiments.records import Record, RecordUnreadable
+from splinecut.experiments.run_folder import commit, versions
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep.worker_pool import SHARED, Ending, Job, Pool
 from splinecut.files import write_json

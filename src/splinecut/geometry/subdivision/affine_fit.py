@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int64
 
 from splinecut.geometry.graph import Graph
-from splinecut.geometry.subdivision.polygons import Offsets, Ring, wide_triangles
 from splinecut.geometry.slices import Slice
+from splinecut.geometry.subdivision.polygons import Offsets, Ring, wide_triangles
 
 
 def thin_polygons(offsets: Offsets, ring: Ring, xy: Float[np.ndarray, "n 2"]) -> Int64[np.ndarray, " thin"]:

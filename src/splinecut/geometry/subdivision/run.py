@@ -20,12 +20,10 @@ from jaxtyping import Float, Int64, UInt64
 from torch import Tensor
 
 from splinecut.errors import SplinecutError
-from splinecut.geometry.subdivision import crossings
-from splinecut.geometry.subdivision import max_windows as maxima
-from splinecut.geometry.subdivision import polygons
-from splinecut.geometry.subdivision import splitting
 from splinecut.geometry.graph import Graph, Node
 from splinecut.geometry.slices import Slice
+from splinecut.geometry.subdivision import crossings, polygons, splitting
+from splinecut.geometry.subdivision import max_windows as maxima
 
 Progress = Callable[[float], object]
 """Called with the share of the window that is done."""

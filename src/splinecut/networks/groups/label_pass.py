@@ -1,7 +1,7 @@
 """How units flow through a network: a walk over the exported program that ties labels operation by operation.
 
 Operations that only move entries about are run on the labels themselves. What reads or makes units (convolutions,
-linear maps, norms) ties the labels of its weights to those of its values; the rules are in `splinecut.networks.groups.rules`.
+linear maps, norms) ties the labels of its weights to those of its values; the rules are in `rules`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, fx, nn
 
-from splinecut.networks.models import Select
 from splinecut.networks.groups.labels import CONSTANT, INPUT, Labels, Ties, constant
-from splinecut.networks.trace import TraceError, module_path, operator_name
 from splinecut.networks.groups.values import Role
+from splinecut.networks.models import Select
+from splinecut.networks.trace import TraceError, module_path, operator_name
 
 _STRENGTH: tuple[Role, ...] = ("follower", "producer", "selector", "pointer", "consumer")
 

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from splinecut.networks.inputs import Arguments
-from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.model_state import evaluating
+from splinecut.networks.surgery.mask import without_masks
 
 
 @dataclass(frozen=True)

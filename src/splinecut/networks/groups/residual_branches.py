@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, fx
 
 from splinecut.networks.groups.label_pass import Walk
-from splinecut.networks.trace import module_path, operator_name
 from splinecut.networks.groups.values import Branch
+from splinecut.networks.trace import module_path, operator_name
 
 # Operations a branch may do outside its own modules: they map zeros to zeros, so the branch's output is zero
 # as soon as its modules give zero.

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from splinecut.networks.inputs import Arguments
 from splinecut.networks.groups.randomized import (
     RandomizedCopy,
     change,
@@ -31,10 +30,11 @@ from splinecut.networks.groups.randomized import (
     run_as_it_is,
     tensors,
 )
+from splinecut.networks.groups.values import BLOCKS, Groups, Keep
+from splinecut.networks.inputs import Arguments
+from splinecut.networks.model_state import evaluating
 from splinecut.networks.surgery.cut import cut
 from splinecut.networks.surgery.mask import mask
-from splinecut.networks.groups.values import BLOCKS, Groups, Keep
-from splinecut.networks.model_state import evaluating
 
 # Shares between which each group draws what it keeps, in rounds. Two of about a half, so that equal groups differ in
 # size and in what is left; one of few units and two of a single unit, since arithmetic on a size (size // 8) may agree

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splinecut.networks.surgery.mask import without_masks
-from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
-from splinecut.networks.surgery.module_sizes import resize
 from splinecut.networks.groups.values import BLOCKS, Groups, Keep, with_stand_in
 from splinecut.networks.model_state import unwrapped
+from splinecut.networks.surgery.mask import without_masks
+from splinecut.networks.surgery.module_sizes import resize
+from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
 
 
 class RewrapWarning(UserWarning):

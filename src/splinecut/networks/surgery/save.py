@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.files import write_atomically
-from splinecut.networks.surgery.finite import check_saved
 from splinecut.networks.groups.label_pass import canonical_names
-from splinecut.networks.surgery.cut import Nothing
-from splinecut.networks.surgery.module_sizes import resize
 from splinecut.networks.model_state import unwrapped
+from splinecut.networks.surgery.cut import Nothing
+from splinecut.networks.surgery.finite import check_saved
+from splinecut.networks.surgery.module_sizes import resize
 
 SCHEMA = 1
 _HEADER = "splinecut"

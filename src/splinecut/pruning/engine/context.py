@@ -22,19 +22,19 @@ from splinecut.locking import locked
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning import apply
-from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.engine.search_cache import Memory, Unlisted, remembering
+from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.weight_mask import zero_out
 from splinecut.training import energy
 from splinecut.training.data import DataSet
 from splinecut.training.data.batch_order import generator
 from splinecut.training.devices import ALONE, Processes
 from splinecut.training.hooks import Hook, Moment
-from splinecut.training.pretraining import PHASE, lessons
+from splinecut.training.initialization import Start
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
+from splinecut.training.pretraining import PHASE, lessons
 from splinecut.training.progress import Watch
-from splinecut.training.initialization import Start
 
 if TYPE_CHECKING:
     from splinecut.pruning.method import Method

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import with_stand_in
 from splinecut.pruning import apply
-from splinecut.pruning.engine.context import Bench, KeepBest, Trained
 from splinecut.pruning.budget import Budget, Keep
 from splinecut.pruning.detect import EarlyBird
+from splinecut.pruning.engine.context import Bench, KeepBest, Trained
 from splinecut.pruning.method import Method, Recovery, Round, Scores
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import HoldZeros, zero_out

@@ -120,7 +120,7 @@ def _warn(wanted: Sequence[Reader], rows: Mapping[tuple[str, str], int], n_input
 
 def say(message: str) -> None:
     """A ProbeWarning at the line outside splinecut that asked for what is warned of."""
-    ours = str(Path(__file__).parents[1])
+    ours = str(Path(__file__).parents[2])
     frame, depth, outermost = sys._getframe(), 1, 1
     while frame.f_back is not None:
         outermost = depth if frame.f_code.co_filename.startswith(ours) else outermost

@@ -23,14 +23,14 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.geometry.cuts import Cuts
-from splinecut.networks.surgery.finite import is_finite
-from splinecut.networks.inputs import Arguments, as_arguments, batches, check_finite, count, held_out, to_model
 from splinecut.networks.groups.values import Groups, Keep, UnitGroup
+from splinecut.networks.inputs import Arguments, as_arguments, batches, check_finite, count, held_out, to_model
 from splinecut.networks.model_state import evaluating
+from splinecut.networks.surgery.finite import is_finite
 from splinecut.pruning.evidence import Reader, batch_size, readers, unit_cuts
-from splinecut.pruning.refit.held_out import listed, say
 from splinecut.pruning.refit.batch_norms import Statistics, correct, on_first_input, tracking
 from splinecut.pruning.refit.batch_norms import replace as replace_statistics
+from splinecut.pruning.refit.held_out import listed, say
 from splinecut.pruning.refit.regression import fitted
 
 ROWS = 80_000  # rows of a regression at most; more positions of an image add little,

@@ -13,9 +13,9 @@ from splinecut.training.data import tensor_split as tensors
 from splinecut.training.data.dataset import DataSet, Split
 from splinecut.training.data.encoded_images import EncodedSet, EncodedSplit, SizesDiffer, looks, to_tensor
 from splinecut.training.data.folders import IN_MEMORY
-from splinecut.training.data.transforms import Augmentation, Pixels, measured
 from splinecut.training.data.streamed_split import StreamedSplit, listing_digest
 from splinecut.training.data.tensor_split import TensorSplit
+from splinecut.training.data.transforms import Augmentation, Pixels, measured
 
 SIDE = 224  # of streamed images, unless asked otherwise
 # What photographs of ImageNet have, in colour and in grey; for streamed sets, which are not measured.

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from splinecut.errors import InputError
-from splinecut.training.data.encoded_images import Encoded, decode, in_mode
 from splinecut.training.data.batch_order import Order
+from splinecut.training.data.encoded_images import Encoded, decode, in_mode
 from splinecut.training.data.transforms import Pixels
 
 # The standard augmentation of ImageNet (Szegedy et al. 2015): share of the area and width / height of a crop.

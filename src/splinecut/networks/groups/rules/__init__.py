@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from splinecut.networks.groups.rules.axes import along_axis, pad, per_channel, reduce
 from splinecut.networks.groups.rules.base import Rule
-from splinecut.networks.groups.rules.pointwise import elementwise
 from splinecut.networks.groups.rules.layers import attention, convolution, embedding, linear, matmul
-from splinecut.networks.groups.rules.movement import by_position, cat, channel_shuffle, index_select, move, pieces, reshape, stack
+from splinecut.networks.groups.rules.movement import (
+    by_position,
+    cat,
+    channel_shuffle,
+    index_select,
+    move,
+    pieces,
+    reshape,
+    stack,
+)
 from splinecut.networks.groups.rules.norms import channel_norm, group_norm, layer_norm, prelu
+from splinecut.networks.groups.rules.pointwise import elementwise
 
 
 def _named(names: str, rule: Rule) -> dict[str, Rule]:

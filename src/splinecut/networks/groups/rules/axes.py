@@ -8,10 +8,10 @@ import torch
 from torch import fx
 
 from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.groups.labels import CONSTANT, Labels, constant, spread, varies
 from splinecut.networks.groups.rules.base import Arguments, Rule
 from splinecut.networks.groups.rules.base import place as place_of
 from splinecut.networks.groups.rules.pointwise import elementwise
-from splinecut.networks.groups.labels import CONSTANT, Labels, constant, spread, varies
 
 
 def per_channel(n_axes: int) -> Rule:

@@ -8,8 +8,8 @@ from jaxtyping import Int64
 from torch import Tensor, fx
 
 from splinecut.networks.groups.label_pass import Walk
-from splinecut.networks.groups.rules.base import Arguments, follow, is_free
 from splinecut.networks.groups.labels import Labels, spread
+from splinecut.networks.groups.rules.base import Arguments, follow, is_free
 from splinecut.networks.trace import operator_name
 
 _COMPUTED = "its weight is no parameter but computed, or a buffer, so it has no rows to remove"

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, fx
 
 from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.groups.labels import Labels, spread, thin, varies
+from splinecut.networks.groups.rules.base import Arguments, place
 from splinecut.networks.models import Select
 from splinecut.networks.operators.readers import Call, piece_bounds
-from splinecut.networks.groups.rules.base import Arguments, place
-from splinecut.networks.groups.labels import Labels, spread, thin, varies
 from splinecut.networks.trace import operator_name
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import fx, nn
 
 from splinecut.networks.groups.label_pass import Walk
-from splinecut.networks.groups.rules.base import Arguments, follow, is_free
 from splinecut.networks.groups.labels import Labels, varies
+from splinecut.networks.groups.rules.base import Arguments, follow, is_free
 from splinecut.networks.trace import module_path
 
 

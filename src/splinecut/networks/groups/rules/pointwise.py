@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from splinecut.networks.groups.label_pass import Walk
-from splinecut.networks.groups.rules.base import Arguments, place
 from splinecut.networks.groups.labels import Labels, varies
+from splinecut.networks.groups.rules.base import Arguments, place
 from splinecut.networks.trace import operator_name
 
 

@@ -26,13 +26,13 @@ from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.slices import Slice
 from splinecut.geometry.subdivision.run import RegionLimit
-from splinecut.networks.trace import trace
-from splinecut.networks.model_state import evaluating
-from splinecut.pruning.budget import Budget
-from splinecut.pruning.evidence import Evidence
-from splinecut.pruning.engine.search_cache import fingerprint
-from splinecut.pruning.method import Method, Round, Scores
 from splinecut.networks.cut_owners import Owners, owners
+from splinecut.networks.model_state import evaluating
+from splinecut.networks.trace import trace
+from splinecut.pruning.budget import Budget
+from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.method import Method, Round, Scores
 from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:

@@ -34,13 +34,13 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.model_state import evaluating
 from splinecut.pruning.budget import Budget, Keep, select
+from splinecut.pruning.engine.schedules import shortened
 from splinecut.pruning.evidence import Evidence, Reader, readers
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.refit.batch_norms import NORMS
-from splinecut.pruning.engine.schedules import shortened
 from splinecut.pruning.methods.channels.baselines import add_rows
-from splinecut.pruning.methods.channels.slimming import norms_of
 from splinecut.pruning.methods.channels.sfp import filters
+from splinecut.pruning.methods.channels.slimming import norms_of
+from splinecut.pruning.refit.batch_norms import NORMS
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN
 

@@ -26,16 +26,16 @@ from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep, best, select
-from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.ticket import Ticket
+from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import Diverged, train
-from splinecut.training.config import Optimizer, Schedule
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import Bench

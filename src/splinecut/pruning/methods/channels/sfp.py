@@ -29,8 +29,8 @@ from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Recovery, Round
-from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import FORWARD
 

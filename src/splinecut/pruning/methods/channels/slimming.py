@@ -22,11 +22,11 @@ from torch import nn
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget
+from splinecut.pruning.engine.schedules import geometric
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.refit.batch_norms import NORMS
-from splinecut.pruning.engine.schedules import geometric
 from splinecut.pruning.methods.channels.baselines import L2, add_rows
+from splinecut.pruning.refit.batch_norms import NORMS
 from splinecut.training.hooks import Hook
 
 if TYPE_CHECKING:

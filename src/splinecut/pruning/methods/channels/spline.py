@@ -25,11 +25,11 @@ from splinecut.errors import InputError, unknown
 from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, savings
-from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
-from splinecut.pruning.refit.held_out import LEVELS
-from splinecut.pruning.methods.channels.joint_error import finite, leaving_errors
-from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.engine.schedules import geometric, shortened
+from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
+from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.methods.channels.joint_error import finite, leaving_errors
+from splinecut.pruning.refit.held_out import LEVELS
 from splinecut.training.config import Plan
 
 WORK = 3 + 5 * LEVELS // 12  # units^3 of a reader: the elimination, and the mean over levels of a solve and 2 products

@@ -35,8 +35,8 @@ from splinecut.pruning.even import even_keep, select_evenly
 from splinecut.pruning.evidence import Evidence, Reader, readers, watch
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.training.ledger import FORWARD
 from splinecut.training.config import Plan, Schedule
+from splinecut.training.ledger import FORWARD
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import Bench

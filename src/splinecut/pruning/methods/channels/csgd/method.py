@@ -31,14 +31,23 @@ from torch import nn
 from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, Keep
-from splinecut.pruning.methods.channels.csgd.clusters import CLUSTERINGS, Clusters, Slices, clustered, is_first, merged, places, spread
+from splinecut.pruning.engine.schedules import geometric
 from splinecut.pruning.even import even_keep
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round, Scores
-from splinecut.pruning.engine.schedules import geometric
+from splinecut.pruning.methods.channels.csgd.clusters import (
+    CLUSTERINGS,
+    Clusters,
+    Slices,
+    clustered,
+    is_first,
+    merged,
+    places,
+    spread,
+)
+from splinecut.training.config import Optimizer, Plan
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import Charge
-from splinecut.training.config import Optimizer, Plan
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import Bench

@@ -25,11 +25,11 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import BLOCKS, Groups
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.training.config import Optimizer, Schedule
 

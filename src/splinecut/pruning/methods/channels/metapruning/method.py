@@ -19,10 +19,16 @@ from torch import nn
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import REINIT, Method, Recovery, Round, Scores
-from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidths, PruningNet, Widths, first_units, width_of
+from splinecut.pruning.methods.channels.metapruning.pruning_net import (
+    DrawWidths,
+    PruningNet,
+    Widths,
+    first_units,
+    width_of,
+)
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate

@@ -25,8 +25,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from splinecut.networks import surgery
-from splinecut.networks.surgery.optimizer import sliced
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.surgery.optimizer import sliced
 from splinecut.pruning.budget import Keep
 from splinecut.pruning.refit.batch_norms import NORMS
 from splinecut.pruning.weight_mask import prunable_weights
