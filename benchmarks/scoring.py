@@ -30,8 +30,9 @@ from splinecut.networks.cost import forward_flops
 from splinecut.networks.groups.read import groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn, named
+from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.catalogue import resolve_method
 from studies.support.result_file import write
 
 FORMS = ("joint", "corrected", "paper")
@@ -68,7 +69,7 @@ def measure(name: str, turns: int) -> list[dict[str, Any]]:
     for form in FORMS:
         for scope in SCOPES:
             budget = Budget(0.5, scope=scope)  # type: ignore[arg-type]
-            method = named("spline", budget, {"form": form})
+            method = resolve_method("spline", {"form": form}, budget)[1]
             ticket, took = timed(partial(drawn, evidence, "spline", method, budget), turns)
             share = method.flops(evidence, flops) / (3 * flops * IMAGES[name])
             facts = {"FLOPs": method.flops(evidence, flops), "share of a training": f"1/{1 / share:,.0f}"}

@@ -30,11 +30,10 @@ from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import named
 from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.engine.driver import Outcome, prune
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round
-from splinecut.pruning.methods.catalogue import METHODS
+from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import data
 from splinecut.training.config import Plan
@@ -189,7 +188,7 @@ def course(name: str, budget: Budget, recovery: Recovery | None = None) -> Cours
     own = METHODS[name]
     try:
         METHODS[name] = spied(own, notes)
-        method = named(name, budget, SMALL.get(name, {}))
+        method = resolve_method(name, SMALL.get(name, {}), budget)[1]
     finally:
         METHODS[name] = own
     return Course(prune(bench, name, method, budget, recovery=recovery), bench, notes, method)
@@ -326,7 +325,7 @@ def test_permuting_channels_permutes_the_scores(name: str) -> None:
 
 def scored(name: str, model: nn.Module, budget: Budget) -> dict[str, np.ndarray]:
     bench = a_bench(name, budget, PLAN.model_copy(update={"precision": "float64"}))
-    method = named(name, budget, SMALL.get(name, {}))
+    method = resolve_method(name, SMALL.get(name, {}), budget)[1]
     found = method.search(bench, model, Round(budget))
     return method.score(bench.evidence(model, method, found), budget)
 

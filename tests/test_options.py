@@ -11,8 +11,7 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.pruning.draw import named
-from splinecut.pruning.methods.catalogue import METHODS
+from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 
 NAN = float("nan")
 
@@ -70,13 +69,13 @@ def test_numpys_numbers_will_do_and_can_be_saved(number: Any, tmp_path: Any) -> 
         ("spline", {"form": ["joint"]}, "unknown form of spline"),
         ("legr", {"population": "64"}, "population of legr must be a whole number, got '64'"),
         ("thinet", {"rescale": 1}, "rescale of thinet must be true or false, got 1"),
-        (None, {}, "unknown method 'None'"),
-        ({}, {}, "unknown method"),
+        (None, {}, "method must be a name"),
+        ({}, {}, "method must be a name"),
     ],
 )
 def test_options_of_a_wrong_type_are_refused_in_one_line(method: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        named(method, None, options)
+        resolve_method(method, options)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -85,4 +84,4 @@ def test_every_method_accepts_its_own_defaults_and_numpys_numbers(method: str) -
 
     defaults = asdict(METHODS[method]())
     as_numpy = {name: np.float64(value) for name, value in defaults.items() if type(value) is float}
-    assert asdict(named(method, None, {**defaults, **as_numpy})) == defaults
+    assert asdict(resolve_method(method, {**defaults, **as_numpy})[1]) == defaults

@@ -20,10 +20,11 @@ from splinecut.experiments.plan import pruning_facts
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.pruning.draw import drawn, named
+from splinecut.pruning.draw import drawn
 from splinecut.pruning.engine.driver import Outcome, prune
 from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence
+from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
 from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
 from splinecut.pruning.methods.channels.spline import Spline
@@ -284,7 +285,7 @@ def test_a_tenth_of_vgg16_still_tells_inputs_apart(name: str) -> None:
         "gdp": {"batches": 2},
         "early-bird": {"window": 2, "threshold": 1.0},
     }
-    method = named(name, Budget(0.1), small.get(name, {}))
+    method = resolve_method(name, small.get(name, {}), Budget(0.1))[1]
     here = bench("vgg", residual=method.residual, refit=None if method.refit == "none" else method.refit)
     outcome = prune(here, name, method, Budget(0.1))
     assert outcome.ticket.achieved.kept == round(0.1 * outcome.ticket.achieved.of)

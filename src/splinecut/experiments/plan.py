@@ -17,10 +17,10 @@ from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.draw import named
 from splinecut.pruning.engine.context import Bench, KeepBest
 from splinecut.pruning.engine.driver import Outcome
 from splinecut.pruning.method import Method, Recovery
+from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.methods.channels.slimming import emptied
 from splinecut.pruning.weight_mask import nonzeros
 from splinecut.training.data import DataSet
@@ -113,7 +113,7 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
             "leave one of them out"
         )
     budget = Budget(**{**asked.model_dump(), "scope": own})
-    method = named(experiment.method.name, budget, experiment.method.options)
+    method = resolve_method(experiment.method.name, experiment.method.options, budget)[1]
     if method.units == "weights":
         if "of" in asked.model_fields_set and asked.of != "weights":
             raise InputError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from splinecut.errors import InputError, UnprovedWarning, unknown
+from splinecut.errors import InputError, UnprovedWarning
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.networks.inputs import Arguments, as_arguments, check_finite
@@ -18,15 +17,15 @@ from splinecut.networks.model_state import unwrapped
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.method import Method
-from splinecut.pruning.methods.catalogue import METHODS
-from splinecut.pruning.options import check_options, is_number
+from splinecut.pruning.methods.catalogue import resolve_method
+from splinecut.pruning.options import is_number
 from splinecut.pruning.ticket import Ticket
 
 
 def draw(
     model: nn.Module,
     example: Float[Tensor, "samples *input"] | Arguments,
-    method: str = "spline",
+    method: str | type[Method] | Method = "spline",
     keep: float | None = None,
     budget: Budget | None = None,
     residual: str | None = None,
@@ -39,6 +38,7 @@ def draw(
     example:  a batch of inputs, or a tuple of the network's arguments; its shape is what the network is read with,
               and criteria that look at activations look at these, so give a few hundred training images. They must be
               finite; where a layer has fewer rows of them than units, a ProbeWarning says how many would do.
+    method:   a name of the catalogue, "package.module:Class", or a `Method` of your own, as a value or a class.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
     budget:   its scope must be the method's own where both are given; the default "global" gives way to the method's.
     residual: "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
@@ -52,9 +52,9 @@ def draw(
     if budget is not None and not isinstance(budget, Budget):
         remedy = f"keep={budget}" if is_number(budget) else 'budget=sc.Budget(0.5, "flops"), or keep=0.5'
         raise InputError(f"budget must be a Budget, got {budget!r}; write {remedy}")
-    chosen = named(method, budget, options)
+    name, chosen = resolve_method(method, options, budget)
     if type(chosen).search is not Method.search:
-        raise InputError(f"{method} draws only after a search or training of its own; run it from a recipe: sc.run")
+        raise InputError(f"{name} draws only after a search or training of its own; run it from a recipe: sc.run")
     if budget is None:
         assert keep is not None
         budget = Budget(keep, chosen.units)
@@ -64,7 +64,7 @@ def draw(
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     if chosen.units != "weights":
         _check_groups(groups, budget)
-    return drawn(Evidence(bare, groups, example, seed, labels), method, chosen, budget)
+    return drawn(Evidence(bare, groups, example, seed, labels), name, chosen, budget)
 
 
 def _check_groups(groups: Groups, budget: Budget) -> None:
@@ -77,16 +77,6 @@ def _check_groups(groups: Groups, budget: Budget) -> None:
         raise InputError(f"no channels of this network can be removed: {'; '.join(whole[:5]) or 'it has none'}{more}")
     if groups.unproved:
         warnings.warn(f"the cut is not proved: {groups.unproved}", UnprovedWarning, stacklevel=3)
-
-
-def named(method: str, budget: Budget | None, options: Mapping[str, Any]) -> Method:
-    """The method of that name with these options; where it ranks by scope, the budget's is its own."""
-    if not isinstance(method, str) or method not in METHODS:
-        raise unknown("method", str(method), METHODS)
-    check_options(method, METHODS[method], options)
-    ranks_by_scope = "scope" in {field.name for field in fields(METHODS[method])}
-    scope = {"scope": budget.scope} if budget is not None and ranks_by_scope else {}
-    return METHODS[method](**{**scope, **options})
 
 
 def _within_scope(method: Method, budget: Budget) -> Budget:

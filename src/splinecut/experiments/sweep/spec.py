@@ -32,7 +32,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError
 from splinecut.experiments import spec
 from splinecut.experiments.spec import Experiment
 from splinecut.training.config import Frozen
@@ -144,11 +144,10 @@ def _pruned(base: dict[str, Any], method: str | dict[str, Any], keep: float, suf
 
 def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
     """The budget without its currency where the method only knows one, that of single weights."""
-    from splinecut.pruning.methods.catalogue import METHODS
+    from splinecut.pruning.methods.catalogue import method_class
 
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    return {key: value for key, value in budget.items() if key != "of" or METHODS[method].units != "weights"}
+    units = method_class(method).units
+    return {key: value for key, value in budget.items() if key != "of" or units != "weights"}
 
 
 def _merged(tables: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -22,6 +20,7 @@ from splinecut.networks.models.mlp import mlp
 from splinecut.networks.models.preresnet import preresnet
 from splinecut.networks.models.resnet import resnet18, resnet50
 from splinecut.networks.models.vgg import vgg16
+from splinecut.object_loading import load_object, one_line
 
 Factory = Callable[..., nn.Module]
 
@@ -72,7 +71,7 @@ def build(
     chosen: dict[str, Any] = {"width": width, "activation": activation, "slope": slope}
     set_ = {key: value for key, value in chosen.items() if value is not None}
     if ":" in name:
-        factory = _own_factory(name)
+        factory = load_object(name, "model")
         shape = {"input_shape": input_shape} if input_shape else {}
         arguments = _accepted(factory, {**given, **shape, **set_})
         arguments = {**{key: usual[key] for key in usual if _is_required(factory, key)}, **arguments}
@@ -104,12 +103,7 @@ def _called(name: str, factory: Factory, arguments: dict[str, Any]) -> nn.Module
         if ":" not in name:
             raise  # a mistake of ours, which its traceback explains best
         call = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
-        raise InputError(f"{call} failed: {_line(error)}; give its arguments with --set model.KEY=VALUE") from error
-
-
-def _line(error: Exception) -> str:
-    """An error as one line that is not too long to read."""
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
+        raise InputError(f"{call} failed: {one_line(error)}; give its arguments with --set model.KEY=VALUE") from error
 
 
 def describe(name: str) -> str:
@@ -147,19 +141,6 @@ def _factory(name: str) -> Factory:
     if depth := re.fullmatch(r"preresnet(\d+)", name):
         return partial(preresnet, depth=int(depth[1]))
     raise unknown("model", name, MODELS, remedy="or preresnet<9n+2>, or your own package.module:factory")
-
-
-def _own_factory(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # whatever stands in a user's module runs here
-        remedy = "run this in its folder, or put that on PYTHONPATH" if isinstance(error, ImportError) else "mend it"
-        raise InputError(f"cannot import {module_name!r} of model {name!r}: {_line(error)}; {remedy}") from error
-    if not callable(factory := getattr(module, attribute, None)):
-        known = [found for found in vars(module) if callable(getattr(module, found))]
-        raise unknown(f"factory in module {module_name!r}", attribute, known)
-    return factory
 
 
 def _accepted(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,15 @@
-"""The table of pruning methods: one row each, written by hand."""
+"""The table of pruning methods, one row each, written by hand; and methods from elsewhere, by path or as values."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
+from importlib.metadata import entry_points
+from typing import Any
+
+from splinecut.errors import InputError, unknown
+from splinecut.object_loading import load_object
+from splinecut.pruning.budget import Budget
 from splinecut.pruning.method import Method
 from splinecut.pruning.methods.channels.baselines import L2, Random
 from splinecut.pruning.methods.channels.boundary import BoundaryKinks
@@ -20,6 +28,7 @@ from splinecut.pruning.methods.weights.random_masks import ErdosRenyiKernel, Uni
 from splinecut.pruning.methods.weights.rigl import Rigl
 from splinecut.pruning.methods.weights.sensitivity import Grasp, Snip
 from splinecut.pruning.methods.weights.synflow import Synflow
+from splinecut.pruning.options import check_options
 
 METHODS: dict[str, type[Method]] = {
     "boundary": BoundaryKinks,
@@ -45,3 +54,53 @@ METHODS: dict[str, type[Method]] = {
     "thinet": ThiNet,
     "uniform": Uniform,
 }
+
+ENTRY_POINTS = "splinecut.methods"  # the group under which installed packages offer methods by name
+
+
+def method_class(name: str) -> type[Method]:
+    """The method of that name: in the catalogue, at "package.module:Class", or offered by an installed package."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" in name:
+        return _checked(name, load_object(name, "method"))
+    offered = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in offered:
+        return _checked(name, offered[name].load())
+    raise unknown("method", name, [*METHODS, *offered], remedy="or your own package.module:Class")
+
+
+def method_name(kind: type[Method]) -> str:
+    """The name under which tickets and records know a method: the catalogue's, or where its class stands."""
+    named = (name for name, known in METHODS.items() if known is kind)
+    return next(named, f"{kind.__module__}:{kind.__qualname__}")
+
+
+def resolve_method(
+    method: str | type[Method] | Method, options: Mapping[str, Any] | None = None, budget: Budget | None = None
+) -> tuple[str, Method]:
+    """(name, method) of a name, a class or a value; options are those of a name or class, a value has its own.
+
+    Where the method ranks by scope and its options do not say which, the budget's scope is its own.
+    """
+    options = options or {}
+    if isinstance(method, Method):
+        if options:
+            raise InputError(f"options of {method!r} are its fields, got also {', '.join(options)}; set them there")
+        return method_name(type(method)), method
+    if isinstance(method, type) and issubclass(method, Method):
+        name, kind = method_name(method), method
+    elif isinstance(method, str):
+        name, kind = method, method_class(method)
+    else:
+        raise InputError(f"method must be a name, a Method or a class of one, got {method!r}")
+    check_options(name, kind, options)
+    ranks_by_scope = "scope" in {field.name for field in fields(kind)}
+    scope = {"scope": budget.scope} if budget is not None and ranks_by_scope else {}
+    return name, kind(**{**scope, **options})
+
+
+def _checked(name: str, kind: Any) -> type[Method]:
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise InputError(f"{name} must be a class derived from splinecut.pruning.Method, got {kind!r}")
+    return kind

@@ -1,0 +1,168 @@
+"""Methods from elsewhere: as values, by path, by entry point; and the check that their authors run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import splinecut as sc
+from splinecut.networks import models
+from splinecut.pruning import METHODS, Evidence, Method, Scores, resolve_method
+from splinecut.pruning.budget import best
+from splinecut.testing import BrokenPromise, check_method
+
+ROOT = Path(__file__).parent.parent
+NO_SEARCH = [name for name, kind in METHODS.items() if kind.search is Method.search]
+
+
+@dataclass(frozen=True)
+class Mean(Method):
+    """The mean size of a unit's own weights."""
+
+    power: float = 1.0
+
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        parameters = dict(evidence.model.named_parameters())
+        found = {}
+        for group in evidence.groups:
+            rows = parameters[str(group.producers[0].weight)].detach().flatten(1).double().abs().mean(1).numpy()
+            found[group.name] = rows**self.power
+        return found
+
+
+@dataclass(frozen=True)
+class Forgetful(Mean):
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        scores = super().score(evidence, budget)
+        scores.popitem()
+        return scores
+
+
+@dataclass(frozen=True)
+class Infinite(Mean):
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        return {name: np.log(value * 0) for name, value in super().score(evidence, budget).items()}
+
+
+@dataclass(frozen=True)
+class Dice(Mean):
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        random = np.random.default_rng()
+        return {group.name: random.random(group.size) for group in evidence.groups}
+
+
+@dataclass(frozen=True)
+class Meddler(Mean):
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        evidence.model.train()
+        return super().score(evidence, budget)
+
+
+@dataclass(frozen=True)
+class Places(Mean):
+    def score(self, evidence: Evidence, budget: sc.Budget) -> Scores:
+        return {group.name: np.arange(group.size, dtype=float) for group in evidence.groups}
+
+
+@dataclass(frozen=True)
+class Generous(Mean):
+    def select(self, scores: Scores, budget: sc.Budget, groups: Any, found: Any) -> dict[str, np.ndarray]:
+        return {name: best(value, len(value) - 1) for name, value in scores.items()}
+
+
+class Loose(Mean):
+    extra: int = 3
+
+
+BROKEN = [
+    (Forgetful, "scores every group"),
+    (Infinite, "finite"),
+    (Dice, "alike"),
+    (Meddler, "as found; mode"),
+    (Places, "whatever its place"),
+    (Generous, "exactly the share"),
+    (Loose, "frozen dataclass"),
+]
+
+
+@pytest.mark.parametrize(("method", "promise"), BROKEN, ids=lambda value: getattr(value, "__name__", "promise"))
+def test_a_broken_promise_is_named(method: type[Method], promise: str) -> None:
+    with np.errstate(divide="ignore"), pytest.raises(BrokenPromise, match=promise):
+        check_method(method)
+
+
+@pytest.mark.parametrize("name", NO_SEARCH)
+def test_methods_of_the_catalogue_keep_their_promises(name: str) -> None:
+    check_method(METHODS[name])
+
+
+def test_a_method_of_ones_own_keeps_its_promises_as_class_and_as_value() -> None:
+    check_method(Mean)
+    check_method(Mean(power=3.0))
+
+
+def network() -> tuple[nn.Module, torch.Tensor]:
+    return models.build("convnet", preset="digits", seed=0).eval(), torch.randn(8, 1, 8, 8)
+
+
+def test_a_value_a_class_and_a_name_draw_the_same_ticket() -> None:
+    model, x = network()
+    named = sc.draw(model, x, method="l2", keep=0.5)
+    assert sc.draw(model, x, method=METHODS["l2"](), keep=0.5) == named
+    assert sc.draw(model, x, method=METHODS["l2"], keep=0.5) == named
+    assert named.method == "l2"
+
+
+def test_a_method_at_a_path_is_the_one_that_stands_there() -> None:
+    model, x = network()
+    by_path = sc.draw(model, x, method=f"{__name__}:Mean", keep=0.5, power=2.0)
+    by_value = sc.draw(model, x, method=Mean(power=2.0), keep=0.5)
+    assert by_path == by_value
+    assert by_value.method == f"{__name__}:Mean"
+    assert by_value.options["power"] == 2.0
+
+
+def test_what_is_no_method_is_refused_in_a_line() -> None:
+    with pytest.raises(sc.InputError, match="did you mean 'spline'"):
+        resolve_method("splin")
+    with pytest.raises(sc.InputError, match="derived from"):
+        resolve_method("pathlib:Path")
+    with pytest.raises(sc.InputError, match="cannot import"):
+        resolve_method("no.such.module:Mine")
+    with pytest.raises(sc.InputError, match="a name, a Method or a class"):
+        resolve_method(3)  # type: ignore[arg-type]
+    with pytest.raises(sc.InputError, match="are its fields"):
+        resolve_method(Mean(), {"power": 2.0})
+
+
+def test_installed_packages_offer_methods_by_entry_points(tmp_path: Path) -> None:
+    (tmp_path / "offered.py").write_text("from splinecut.pruning.methods.channels.baselines import L2 as Offered\n")
+    metadata = tmp_path / "offered-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[splinecut.methods]\nmine = offered:Offered\n")
+    code = "from splinecut.pruning import resolve_method; print(resolve_method('mine'))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "('mine', L2())"
+
+
+def test_the_example_runs_alone_in_a_recipe_and_in_a_sweep_with_two_workers() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "own_method.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "ticket of own_method:Outgoing" in done.stdout
+    assert "outgoing" in done.stdout.split("ticket of own_method:Outgoing")[1]
+    assert len((ROOT / "examples" / "own_method.py").read_text(encoding="utf-8").splitlines()) <= 60
