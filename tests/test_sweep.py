@@ -126,7 +126,6 @@ def test_a_bad_sweep_is_one_line_that_names_the_key(axes: dict[str, Any], messag
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(strict=False, reason="types of method options are checked once the pruning branch is merged")
 def test_an_option_of_a_wrong_type_is_refused_before_anything_is_trained() -> None:
     with pytest.raises(InputError, match="population"):
         expanded(methods=[{"name": "legr", "population": "64"}])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from splinecut.errors import InputError, SplinecutError
+from splinecut.errors import SplinecutError
 from splinecut.files import write_json
 from splinecut.training.ledger import Ledger
 
@@ -59,21 +58,7 @@ class Record:
 
     def save(self, folder: str | Path) -> Path:
         """Writes the record into its run folder; from then on the run is complete."""
-        facts = asdict(self)
-        for place in _not_finite(facts):
-            raise InputError(
-                f"a record must hold finite numbers, got NaN or an infinity at {place}; the run went wrong"
-            )
-        return write_json(Path(folder) / FILE, facts)
-
-
-def _not_finite(facts: Any, place: str = "") -> Iterator[str]:
-    """Where numbers are that JSON has no word for."""
-    if isinstance(facts, float) and not math.isfinite(facts):
-        yield place
-    inner = facts.items() if isinstance(facts, dict) else enumerate(facts) if isinstance(facts, list | tuple) else ()
-    for key, value in inner:
-        yield from _not_finite(value, f"{place}.{key}" if place else str(key))
+        return write_json(Path(folder) / FILE, asdict(self))
 
 
 def load(folder: str | Path) -> Record:

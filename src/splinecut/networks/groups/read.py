@@ -20,7 +20,7 @@ from splinecut.networks.groups.labels import varies
 from splinecut.networks.groups.randomized import copied, run
 from splinecut.networks.groups.residual_branches import branches
 from splinecut.networks.groups.values import Branch, Groups, Member, Producer, UnitGroup
-from splinecut.networks.inputs import Arguments, as_arguments, count, take
+from splinecut.networks.inputs import Arguments, as_arguments, count, take, to_model
 from splinecut.networks.model_state import evaluating, unwrapped
 from splinecut.networks.trace import export
 
@@ -105,14 +105,15 @@ def _rows(model: nn.Module, example: Tensor | Arguments) -> tuple[Arguments, int
     if max(value.ndim for value in given) < 2 and any(value.is_floating_point() for value in given):
         raise InputError(f"example must be a batch of inputs (batch, *input), got {_shapes(inputs)}; add a batch axis")
     short = take(inputs, slice(_ROWS))
-    with contextlib.suppress(Exception):  # whatever the network raises: it was perhaps cut wrongly
-        run(model, short)
-        return short, count(short)
+    for tried in (short, to_model(short, model)):
+        with contextlib.suppress(Exception):  # whatever the network raises: rows were perhaps cut wrongly
+            run(model, tried)
+            return tried, count(tried)
+    lengths = {len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim}
     try:
         run(model, inputs)
     except Exception as error:
         raise _does_not_run(inputs, error) from error
-    lengths = {len(leaf) for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim}
     return inputs, lengths.pop() if len(lengths) == 1 else 1
 
 
