@@ -29,6 +29,7 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	PYTHONPATH=. $(BIN)/lint-imports
 
 # torch comes first and pinned: an open range would bring gigabytes of accelerator packages.
 $(VENV)/.ready: pyproject.toml constraints.txt

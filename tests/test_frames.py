@@ -15,9 +15,6 @@ from splinecut.experiments.film import build as filming
 from splinecut.experiments.film import frames
 from splinecut.geometry.cuts import corrected_distance, cuts
 from splinecut.networks import models
-from splinecut.training import data
-from splinecut.training.config import Plan
-from splinecut.training.loop import train
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
@@ -111,21 +108,3 @@ def test_clusters_stand_together() -> None:
 def test_dead_units_do_not_break_the_order() -> None:
     distance = np.full((4, 4), np.inf)
     assert sorted(filming._clustered(distance)) == [0, 1, 2, 3]
-
-
-def test_a_film_keeps_chosen_steps_and_survives_a_restart() -> None:
-    dataset = data.load("x-shape")
-    model = models.build("mlp", classes=2, hidden=(6,), seed=0)
-    hook = filming.Film(sc.Slice.square(5.0), {3, 7}, lambda _: {"fact": 1.0})
-    history = train(model, dataset, Plan(epochs=1, batch_size=128), hooks=(hook,))
-    assert [frame.step for frame in hook.frames] == [0, 3, 7, history[-1]["step"]]
-    assert hook.frames[-1].facts == {"fact": 1.0} and model.training is not None
-    other = filming.Film(sc.Slice.square(5.0), {3, 7})
-    other.restore(hook.state())
-    for a, b in zip(hook.frames, other.frames, strict=True):
-        assert a.about() == b.about()
-        assert all(
-            np.array_equal(x, b.arrays()[name]) and x.dtype == b.arrays()[name].dtype for name, x in a.arrays().items()
-        )
-    now = filming.frame_of(sc.subdivide(model.eval(), sc.Slice.square(5.0)))
-    np.testing.assert_array_equal(now.vertices, hook.frames[-1].vertices)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -14,6 +15,9 @@ def test_a_built_wheel_installs_and_runs_in_a_clean_environment(tmp_path: Path) 
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as inside:
+        tops = {name.split("/")[0] for name in inside.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"splinecut"}  # no studies, tools, tests
     clean = tmp_path / "clean"
     venv.create(clean, with_pip=True)
     # Its own environment, with nothing of ours; only what the command line itself needs, to spare half a gigabyte.

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from splinecut.errors import SplinecutError
-from splinecut.geometry.sides import activation_bits
+from splinecut.geometry.graph import Graph, is_on
 from splinecut.networks.trace import TraceError, trace
 
 
@@ -48,6 +48,14 @@ class Wrapped(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(self.layers, x)
+
+
+def activation_bits(graph: Graph, x: Float[Tensor, "points ..."]) -> list[Bool[Tensor, "points units"]]:
+    """Which units are on at each point: one table per layer of `graph.layers` that has bits, units in C order."""
+    layers = [layer for layer in graph.layers if layer.bits]
+    sources = [graph[layer.node].inputs[0] for layer in layers]
+    values = graph.trail(x, sources)
+    return [is_on(values[source], layer.kink).flatten(1) for source, layer in zip(sources, layers, strict=True)]
 
 
 def everything() -> Everything:

@@ -21,9 +21,8 @@ from torch import nn
 
 from splinecut.experiments.plan import measure
 from splinecut.networks.groups.values import UnitGroup
-from splinecut.pruning.budget import Budget, best
+from splinecut.pruning.budget import Budget, best, even_keep
 from splinecut.pruning.engine.context import Bench
-from splinecut.pruning.even import even_keep
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, taken_apart

@@ -15,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splinecut.errors import InputError
-from splinecut.geometry.graph import Graph, Node, Parameters, Step
-from splinecut.geometry.sides import is_on
+from splinecut.geometry.graph import Graph, Node, Parameters, Step, is_on
 
 
 def local_affine(

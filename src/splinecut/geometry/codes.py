@@ -18,8 +18,7 @@ from torch import Tensor
 
 from splinecut.errors import InputError, unknown
 from splinecut.geometry import soft_codes as soft
-from splinecut.geometry.graph import Graph, Layer, Node
-from splinecut.geometry.sides import is_on
+from splinecut.geometry.graph import Graph, Layer, Node, is_on
 
 Mean = Callable[["Float[np.ndarray, ' layers']", "Int[np.ndarray, ' layers']"], float]
 """(share of differing bits per layer, number of bits per layer) -> one number for the network."""

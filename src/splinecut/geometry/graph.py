@@ -1,7 +1,8 @@
 """A network as geometry sees it: a list of steps, each affine or folding, run on a batch of points.
 
 `networks.trace` builds a `Graph` from an `nn.Module`; geometry only reads it. Every step keeps what it was in the
-network (operation, module path, parameter names, attributes), so that channel groups are read off the same value.
+network (operation, module path, parameter names, attributes). On which side of a cut a point lies is decided here too,
+once: above the kink is on, on the kink and below is off (`is_on`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from splinecut.errors import InputError
@@ -162,3 +163,8 @@ def _layers(nodes: Iterable[Node]) -> Iterable[Layer]:
             taken[name] = taken.get(name, 0) + 1
             name = name if taken[name] == 1 else f"{name}#{taken[name]}"
             yield Layer(name, node.name, kink, node.shape, 0 if node.role == "max" else node.size)
+
+
+def is_on(values: Float[Tensor, "points ..."], kink: float = 0.0) -> Bool[Tensor, "points ..."]:
+    """True where a unit's input is above its kink; the only place where `>` is chosen over `>=`."""
+    return values > kink

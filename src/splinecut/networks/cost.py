@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from splinecut.errors import InputError
 from splinecut.networks.inputs import Arguments, as_arguments
+from splinecut.networks.model_state import evaluating
 
 Example = Tensor | tuple[int, ...] | Arguments
 """A batch of inputs, the shape of one, or a tuple of the network's arguments."""
@@ -97,7 +98,7 @@ def _unfused() -> Iterator[None]:
 def _pretend(model: nn.Module, example: Example, batch: int, *watching: Any) -> None:
     """A forward pass on fake tensors, watched by these dispatch modes."""
     reference = next(model.parameters(), torch.empty(0))
-    with FakeTensorMode(allow_non_fake_inputs=True), _evaluating(model), torch.random.fork_rng(devices=[]):
+    with FakeTensorMode(allow_non_fake_inputs=True), evaluating(model), torch.random.fork_rng(devices=[]):
         tensors = dict(model.named_parameters()) | dict(model.named_buffers())
         # Made anew, not from the weights: whatever layout training chose for those, the count is that of the plain one.
         faked = {name: torch.empty(t.shape, dtype=t.dtype, device=t.device) for name, t in tensors.items()}
@@ -157,15 +158,3 @@ class _Traffic(TorchDispatchMode):
 
 def _size(leaf: object) -> int:
     return leaf.numel() * leaf.element_size() if isinstance(leaf, Tensor) else 0
-
-
-@contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode; afterwards every module is in the mode it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from splinecut.networks.trace import trace
 from splinecut.pruning import apply
 from splinecut.pruning.draw import draw
 from splinecut.pruning.evidence import unit_cuts
-from splinecut.training.hooks import Hook, Moment
 
 if TYPE_CHECKING:
     from splinecut.geometry.slices import Slice
@@ -77,55 +76,6 @@ def _hues(partition: Partition) -> UInt8[np.ndarray, " regions"]:
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 """What else to note of a network at a moment, by name, such as its test accuracy."""
-
-
-class Film(Hook):
-    """Keeps a frame of the network on `region` before training, after the steps in `steps`, and at the end."""
-
-    name = "film"
-
-    def __init__(self, region: Slice, steps: Collection[int], measure: Measure | None = None) -> None:
-        self.region, self.steps, self.measure = region, frozenset(steps), measure
-        self.frames: list[Frame] = []
-
-    def start(self, moment: Moment) -> None:
-        if moment.step == 0:
-            self._take(moment)
-
-    def after_step(self, moment: Moment) -> None:
-        if moment.step in self.steps:
-            self._take(moment)
-
-    def end(self, moment: Moment) -> None:
-        self._take(moment)
-
-    def _take(self, moment: Moment) -> None:
-        if self.frames and self.frames[-1].step == moment.step:
-            return
-        facts = self.measure(moment.model) if self.measure else {}
-        graph = graph_of(moment.model, self.region)
-        self.frames.append(frame_of(subdivide(graph, self.region), "train", moment.step, facts=facts))
-
-    def state(self) -> dict[str, Any]:
-        return {
-            "frames": [
-                {"about": frame.about(), "arrays": {k: torch.from_numpy(a) for k, a in _signed(frame).items()}}
-                for frame in self.frames
-            ]
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.frames = [_restored(each["about"], each["arrays"]) for each in state["frames"]]
-
-
-def _signed(frame: Frame) -> dict[str, np.ndarray]:
-    """The arrays of a frame in types that every tensor library has."""
-    return frame.arrays() | {"corners": frame.corners.astype(np.int32)}
-
-
-def _restored(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Frame:
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    return Frame.of(about, arrays | {"corners": arrays["corners"].astype(np.uint16)})
 
 
 def graph_of(model: nn.Module, region: Slice) -> Graph:

@@ -37,15 +37,7 @@ ROWS = 80_000  # rows of a regression at most; more positions of an image add li
 NUMBERS = 2**22  # and no more activations than this, as long as there are four rows a unit and 4,000
 
 
-@dataclass(frozen=True)
-class RefitCost:
-    """Forward passes a refit took: images through the whole network, images through the cut one."""
-
-    whole: int = 0
-    smaller: int = 0
-
-
-def fold(model: nn.Module, smaller: nn.Module, groups: Groups, keep: Keep) -> RefitCost:
+def fold(model: nn.Module, smaller: nn.Module, groups: Groups, keep: Keep) -> None:
     """Adds to `smaller`, cut from `model`, the outgoing weights that removed units hand on. Needs no data."""
     surgery = _Surgery(model, smaller, groups, keep)
     for group in groups:
@@ -55,7 +47,6 @@ def fold(model: nn.Module, smaller: nn.Module, groups: Groups, keep: Keep) -> Re
         handed = torch.from_numpy(_handed(model, group, kept)[:, kept])
         for reader in readers(model, group):
             surgery.write(reader, kept, handed)
-    return RefitCost()
 
 
 def _handed(model: nn.Module, group: UnitGroup, kept: np.ndarray) -> Float[np.ndarray, "units units"]:
@@ -86,7 +77,7 @@ def least_squares(
     groups: Groups,
     keep: Keep,
     probe: Float[Tensor, "samples *input"] | Arguments,
-) -> RefitCost:
+) -> None:
     """Fits what reads the cut groups to what the whole network `model` sent there, layer by layer, in one pass.
 
     A layer whose weights do better as they are, on inputs held out of the fit, keeps them; a ProbeWarning names it.
@@ -127,7 +118,6 @@ def least_squares(
     with evaluating(smaller), on_first_input(smaller, looks):
         smaller(*to_model(arguments, smaller))
     _warn(left_alone, n_inputs)
-    return RefitCost(whole=n_inputs, smaller=n_inputs)
 
 
 def _with_path(look: Callable[[str, nn.Module, Tensor], None], path: str) -> Callable[[nn.Module, Tensor], None]:
@@ -145,7 +135,7 @@ def _warn(left_alone: list[str], n_inputs: int) -> None:
 
 
 @torch.no_grad()
-def recalibrate(model: nn.Module, probe: Float[Tensor, "samples *input"] | Arguments) -> RefitCost:
+def recalibrate(model: nn.Module, probe: Float[Tensor, "samples *input"] | Arguments) -> None:
     """Gives every batch norm the mean and variance of what the probe sends it, in one pass, in order.
 
     For networks whose statistics are no longer of use. Those of a trained network know more than a small probe does;
@@ -168,7 +158,6 @@ def recalibrate(model: nn.Module, probe: Float[Tensor, "samples *input"] | Argum
             for buffer, values in old:
                 buffer.copy_(values)
             raise
-    return RefitCost(smaller=count(arguments))
 
 
 def _statistics(norm: nn.BatchNorm2d) -> list[Tensor]:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.networks.inputs import as_arguments, count
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Recovery, Round
@@ -72,8 +73,9 @@ class SoftFilters(L2):
         smaller = bench.apply(model, ticket)
         is_cut = not all(kept.all() for kept in ticket.keep.values())
         if is_cut and bench.refit != "least_squares":  # which corrects them itself
-            spent = recalibrate(smaller, evidence.probe)
-            bench.ledger.charge("recalibrate", bench.flops(smaller), spent.smaller, FORWARD)
+            recalibrate(smaller, evidence.probe)
+            n_inputs = count(as_arguments(evidence.probe))
+            bench.ledger.charge("recalibrate", bench.flops(smaller), n_inputs, FORWARD)
         return smaller
 
     def _zeroing(self, bench: Bench, model: nn.Module, budget: Budget) -> ZeroShortest:

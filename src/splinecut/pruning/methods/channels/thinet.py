@@ -30,8 +30,7 @@ from torch.nn import functional as F
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
-from splinecut.pruning.budget import Budget, Keep
-from splinecut.pruning.even import even_keep, select_evenly
+from splinecut.pruning.budget import Budget, Keep, even_keep, select_evenly
 from splinecut.pruning.evidence import Evidence, Reader, readers, watch
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2

@@ -30,9 +30,8 @@ from torch import nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
-from splinecut.pruning.budget import Budget, Keep
+from splinecut.pruning.budget import Budget, Keep, even_keep
 from splinecut.pruning.engine.schedules import geometric
-from splinecut.pruning.even import even_keep
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round, Scores
 from splinecut.pruning.methods.channels.csgd.clusters import (
