@@ -164,5 +164,5 @@ def test_the_example_runs_alone_in_a_recipe_and_in_a_sweep_with_two_workers() ->
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "ticket of own_method:Outgoing" in done.stdout
-    assert "3 runs done, 0 were finished before, 0 failed" in done.stdout
+    assert "3 runs done, 0 were finished before, 0 failed" in done.stderr
     assert len((ROOT / "examples" / "own_method.py").read_text(encoding="utf-8").splitlines()) <= 60
