@@ -61,20 +61,21 @@ def proved(model: nn.Module, groups: Groups, inputs: Arguments) -> Groups:
     except Exception as error:  # a network that cannot be copied cannot be cut either
         reason = f"the network cannot be copied ({_first_line(error)})"
         return _without(replace(groups, branches=()), {group.name: reason for group in groups})
-    groups = _proved_branches(spare, groups)
+    dense = _seen(spare.model, spare, groups, groups.everything())
+    groups = _proved_branches(spare, groups, dense)
     for number in range(len(_KEPT)):
-        wrong = _search([group.name for group in groups], _compare_check(spare, groups, number))
+        wrong = _search([group.name for group in groups], _compare_check(spare, groups, dense, number))
         # A network that stops with an error at a single unit (squeeze() without an axis) deceives nobody.
         is_fine = [name for name, reason in wrong.items() if number >= _SINGLE and reason.startswith(_STOPS)]
         groups = _without(groups, {name: reason for name, reason in wrong.items() if name not in is_fine})
     groups = _without(groups, _search([group.name for group in groups], _train_check(spare, groups)))
-    return replace(groups, unproved=_unproved(spare, groups))
+    return replace(groups, unproved=_unproved(spare, groups, dense))
 
 
-def _proved_branches(spare: RandomizedCopy, groups: Groups) -> Groups:
+def _proved_branches(spare: RandomizedCopy, groups: Groups, dense: Seen) -> Groups:
     def fails(names: Sequence[str]) -> str | None:
         stays = np.array([branch.name not in names for branch in groups.branches])
-        return _compared(spare, groups, {BLOCKS: stays})
+        return _compared(spare, groups, dense, {BLOCKS: stays})
 
     gone = _search([branch.name for branch in groups.branches], fails, _PATIENCE)
     return replace(groups, branches=tuple(branch for branch in groups.branches if branch.name not in gone))
@@ -130,14 +131,13 @@ def _without(groups: Groups, reasons: dict[str, str]) -> Groups:
     return replace(groups, groups=kept, left_whole=whole, buffer_shapes=buffers)
 
 
-def _compare_check(spare: RandomizedCopy, groups: Groups, number: int) -> Fails:
+def _compare_check(spare: RandomizedCopy, groups: Groups, dense: Seen, number: int) -> Fails:
     kept = _kept(groups, number)
-    return lambda names: _compared(spare, groups, {name: kept[name] for name in names if name in kept})
+    return lambda names: _compared(spare, groups, dense, {name: kept[name] for name in names if name in kept})
 
 
-def _compared(spare: RandomizedCopy, groups: Groups, keep: Keep) -> str | None:
+def _compared(spare: RandomizedCopy, groups: Groups, dense: Seen, keep: Keep) -> str | None:
     """Why the cut network is not the masked one; None where it is."""
-    dense = _seen(spare.model, spare, groups, keep)
     with mask(spare.model, groups, keep):
         expected = _seen(spare.model, spare, groups, keep)
     try:
@@ -234,14 +234,13 @@ def _untrainable(model: nn.Module, inputs: Arguments) -> str | None:
     return None
 
 
-def _unproved(spare: RandomizedCopy, groups: Groups) -> str:
+def _unproved(spare: RandomizedCopy, groups: Groups, dense: Seen) -> str:
     kept = _kept(groups, 0)
     if not kept:
         return ""
-    dense = _seen(spare.model, spare, groups, kept)
     with mask(spare.model, groups, kept):
         masked = _seen(spare.model, spare, groups, kept)
-    pairs = [(a, b) for path, values in dense.items() for a, b in zip(values, masked[path], strict=False)]
+    pairs = [(a, b) for path, values in masked.items() for a, b in zip(dense[path], values, strict=False)]
     if any(floating([a]) and not close(a, b, spare.slack, 0.0) for a, b in pairs):
         return ""
     return "the outputs do not react when units are removed, so that a wrong cut would not show"
