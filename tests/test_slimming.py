@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import splinecut as sc
 from benches import NETWORKS, bench, said
 from splinecut.errors import InputError
-from splinecut.experiments.plan import pruning_facts
+from splinecut.experiments.measurements import pruning_facts
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select

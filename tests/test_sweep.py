@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -383,3 +384,41 @@ def test_a_worker_reads_data_once_for_neighbouring_runs_that_share_them() -> Non
     turned = _loaded(other, None)
     assert turned.hash == held.hash and not turned.train.targets.equal(held.train.targets)
     assert _loaded(dense, None) is not held
+
+
+def test_the_method_of_a_run_is_resolved_once_in_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from splinecut.experiments import plan as planning
+    from splinecut.experiments.sweep import worker_pool
+
+    resolved = []
+    resolve = planning.resolve_method
+    monkeypatch.setattr(planning, "resolve_method", lambda *asked: resolved.append(asked[0]) or resolve(*asked))
+
+    class InProcess:
+        """Does jobs here and now, as a worker would, from what a pipe would carry."""
+
+        slots = 1
+
+        def __init__(self) -> None:
+            self.ended: list[worker_pool.Ending] = []
+
+        def start(self, number: int, job: worker_pool.Job) -> None:
+            reason = worker_pool.perform(pickle.loads(pickle.dumps(job)))
+            self.ended.append(worker_pool.Ending(number, reason))
+
+        def wait(self, seconds: float) -> list[worker_pool.Ending]:
+            ended, self.ended = self.ended, []
+            return ended
+
+        def close(self) -> None:
+            pass
+
+    tables = {
+        "model": {"name": "convnet", "preset": "digits", "width": 0.25},
+        "data": {"name": "digits", "train_size": 100},
+        "training": {"epochs": 1, "batch_size": 50},
+        "sweep": {"seeds": [0], "keeps": [0.5], "methods": ["l2", "random"]},
+    }
+    state = run(grid.plans(grid.from_dict(tables)), tmp_path, InProcess())
+    assert not state.failed and len(state.done) == 3
+    assert resolved == ["l2", "random"]

@@ -168,7 +168,7 @@ def test_magnitude_goes_on_from_the_trained_weights(digits) -> None:
 
 
 def test_reported_density_is_that_of_true_nonzeros(digits) -> None:
-    from splinecut.experiments.plan import pruning_facts
+    from splinecut.experiments.measurements import pruning_facts
 
     outcome, _ = pruned(digits, Lottery(), 0.2)
     facts = pruning_facts(outcome, None)

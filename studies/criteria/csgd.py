@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import nn
 
-from splinecut.experiments.plan import measure
+from splinecut.experiments.measurements import measure
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.context import Bench

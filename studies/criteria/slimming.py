@@ -24,7 +24,8 @@ from rich.table import Table
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.plan import bench_of, measure
+from splinecut.experiments.measurements import measure
+from splinecut.experiments.plan import bench_of
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn

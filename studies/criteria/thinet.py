@@ -19,7 +19,7 @@ import numpy as np
 from rich.progress import track
 from torch import nn
 
-from splinecut.experiments.plan import measure
+from splinecut.experiments.measurements import measure
 from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget, best, even_keep
 from splinecut.pruning.engine.context import Bench

@@ -19,7 +19,8 @@ from rich.progress import track
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.plan import bench_of, measure
+from splinecut.experiments.measurements import measure
+from splinecut.experiments.plan import bench_of
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import HoldZeros

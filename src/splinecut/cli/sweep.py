@@ -37,14 +37,14 @@ def sweep(
     from splinecut.experiments.sweep import spec as grid
 
     asked = grid.load(recipe, set_ or ())
-    experiments = grid.expand(asked)
+    plans = grid.plans(asked)
     place = (out or Path("runs") / asked.name).absolute()
     each = threads or max(1, (os.cpu_count() or 1) // workers)
     board = Board(asked.name)
     data = data_dir.absolute() if data_dir else None
     try:
-        pool = _pool(ray, min(workers, len(experiments)), each, retries)
-        state = sweeping.run(experiments, place, pool, data, device, retries, board.tell, each)
+        pool = _pool(ray, min(workers, len(plans)), each, retries)
+        state = sweeping.run(plans, place, pool, data, device, retries, board.tell, each)
     finally:
         board.close()
     account = sweeping.write_account(asked.name, state, place, set_ or ())

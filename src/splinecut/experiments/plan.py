@@ -1,11 +1,13 @@
-"""An experiment's words turned into the things that do the work: network, bench, method, detector, measurements."""
+"""What a recipe alone decides, settled once: `plan(experiment)` resolves method, budget, recovery and refit.
+
+Everything that runs an experiment reads its plan: the runner, the scheduler of a sweep, its workers, to which it is
+pickled. The network, the bench and the detector of a run are built from it here too.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,24 +15,47 @@ from torch import nn
 from splinecut.errors import InputError
 from splinecut.experiments.film.snapshots import filmed
 from splinecut.experiments.spec import Experiment
-from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import Bench, KeepBest
-from splinecut.pruning.engine.driver import Outcome
+from splinecut.pruning.engine.context import Bench
 from splinecut.pruning.method import Method, Recovery
 from splinecut.pruning.methods.catalogue import resolve_method
-from splinecut.pruning.methods.channels.slimming import emptied
-from splinecut.pruning.weight_mask import nonzeros
 from splinecut.training.data import DataSet
 from splinecut.training.devices import Processes
-from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import FORWARD
-from splinecut.training.loop import Diverged
 from splinecut.training.progress import Watch
 
-MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment, and what it means: no method, budget or recovery is resolved a second time.
+
+    residual: how residual streams are read, the experiment's or the method's way.
+    refit:    what follows a cut; None for nothing.
+    """
+
+    experiment: Experiment
+    method: Method | None = None
+    budget: Budget | None = None
+    recovery: Recovery | None = None
+    residual: str = "tied"
+    refit: str | None = None
+
+
+def plan(experiment: Experiment | Plan) -> Plan:
+    """The plan of an experiment; raises InputError for a method, option or budget there is not. A plan is its own."""
+    if isinstance(experiment, Plan):
+        return experiment
+    if experiment.method is None:
+        return Plan(experiment, residual=experiment.residual or "tied", refit=_refit(experiment.refit or "none"))
+    method, budget = chosen_method(experiment)
+    recovery = recovery_of(experiment, method)
+    residual, refit = experiment.residual or method.residual, _refit(experiment.refit or method.refit)
+    return Plan(experiment, method, budget, recovery, residual, refit)
+
+
+def _refit(name: str) -> str | None:
+    return None if name == "none" else name
 
 
 def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = None) -> nn.Module:
@@ -52,7 +77,7 @@ def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = Non
 
 
 def bench_of(
-    experiment: Experiment,
+    asked: Experiment | Plan,
     folder: Path,
     dataset: DataSet,
     device: torch.device,
@@ -60,15 +85,14 @@ def bench_of(
     watch: Watch,
     shared: Path | None = None,
 ) -> Bench:
-    """The bench on which an experiment's run takes place."""
-    method, budget = chosen_method(experiment) if experiment.method else (None, None)
+    """The bench on which a run takes place."""
+    made = plan(asked)
+    experiment, method, budget = made.experiment, made.method, made.budget
     facts = {"model": experiment.model.model_dump(mode="json"), "data": dataset.hash}
-    residual = experiment.residual or (method.residual if method else "tied")
     if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
-        facts["residual"] = residual
+        facts["residual"] = made.residual
     if experiment.start.is_trained:  # absent otherwise: shared trainings keep the names they had before starts
         facts["initial weights"] = experiment.start.model_dump(mode="json")
-    refit = experiment.refit or (method.refit if method else "none")
     bench = Bench(
         build=lambda seed: build_model(experiment, dataset, seed),
         dataset=dataset,
@@ -80,8 +104,8 @@ def bench_of(
         device=device,
         processes=processes,
         watch=watch,
-        residual=residual,
-        refit=None if refit == "none" else refit,
+        residual=made.residual,
+        refit=made.refit,
         probe_size=experiment.probe,
         start=experiment.start,
     )
@@ -141,73 +165,3 @@ def recovery_of(experiment: Experiment, method: Method) -> Recovery:
             f'retrain.length = "{length}"{f" from step {own.step}" if own.step else ""}; leave one of them out'
         )
     return Recovery(length, weights, own.step, asked.start, asked.epochs)
-
-
-def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:
-    """What the record keeps of a pruned run: what was asked, what was achieved, when it was drawn."""
-    ticket, dense = outcome.ticket, outcome.dense
-    history = dense.history if dense else []
-    facts = {
-        "method": ticket.method,
-        "units": ticket.kind,
-        "options": dict(ticket.options),
-        "budget": asdict(ticket.budget) if ticket.budget else None,
-        "achieved": {**asdict(ticket.achieved), "density": ticket.achieved.density},
-        "layers": {name: [int(kept.sum()), int(kept.size)] for name, kept in ticket.keep.items()},
-        "emptied": emptied(ticket.keep),
-        "drawn_epoch": history[-1]["epoch"] if history else 0,
-        "drawn_step": history[-1]["step"] if history else 0,
-        "is_early": bool(history and history[-1].get("stopped")),
-        "distances": bird.by_layer() if bird else {},
-        "matrix": bird.matrix().round(5).tolist() if bird else [],
-        "matrices": matrices(bird) if bird else {},
-        "dense_history": history,
-    }
-    if ticket.kind == "weights":
-        facts["nonzero"], facts["weights"] = nonzeros(outcome.final.model)
-    return facts
-
-
-def matrices(bird: EarlyBird) -> dict[str, list[list[float]]]:
-    """For every layer, the distance between every two observations; nothing where that is too much for a record."""
-    seen = bird.seen
-    layers = seen[0].layers if seen else ()
-    if len(layers) * len(seen) ** 2 > MOST_DISTANCES:
-        return {}
-    return {
-        layer: distance_matrix([_one_layer(codes, number) for codes in seen]).round(5).tolist()
-        for number, layer in enumerate(layers)
-    }
-
-
-def _one_layer(codes: Codes, i: int) -> Codes:
-    return Codes((codes.layers[i],), (codes.n_units[i],), (codes.units[i],), (codes.packed[i],))
-
-
-def measure(
-    bench: Bench, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
-) -> dict[str, dict[str, Any]]:
-    """Test metrics of the last weights and of the ones best by validation; the model is left with the last.
-
-    Refuses a loss that is not finite: the last step of a training is seen by no later loss.
-    """
-    flops = bench.flops(model)
-
-    def look() -> dict[str, Any]:
-        dataset = bench.dataset
-        bench.ledger.charge("test", flops, len(dataset.test), FORWARD)
-        metrics = evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes)
-        if not math.isfinite(metrics.loss):
-            raise Diverged(
-                f"the test loss {when} is {metrics.loss}; lower the learning rate (training.optimizer.lr is "
-                f"{bench.plan.optimizer.lr:g}) or check the network and the inputs"
-            )
-        return asdict(metrics)
-
-    test = {"last": look()}
-    if best is not None and best.weights:
-        last = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(best.weights)
-        test["best"] = {**look(), "epoch": best.epoch}
-        model.load_state_dict(last)
-    return test

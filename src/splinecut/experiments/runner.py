@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
-from splinecut.experiments.plan import bench_of, chosen_method, early_bird, measure, pruning_facts, recovery_of
+from splinecut.experiments.measurements import measure, pruning_facts
+from splinecut.experiments.plan import Plan, bench_of, early_bird, plan
 from splinecut.experiments.records import Record
 from splinecut.experiments.run_folder import commit, describe, versions
 from splinecut.locking import locked
@@ -41,7 +42,7 @@ NO_START = Start().model_dump(mode="json")
 
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Plan,
     out: str | Path = "runs",
     data_dir: str | Path | None = None,
     device: str = "auto",
@@ -49,13 +50,15 @@ def run(
     shared: str | Path | None = None,
     loader: Loader | None = None,
 ) -> Record:
-    """The record of `experiment`: read if its run folder is complete, else made, going on where a killed run stood.
+    """The record of `experiment`, or of its plan: read if its run folder is complete, else made.
 
+    A run that was killed goes on from its last checkpoint.
     The folder is `out`/<name>-<digest>. Under torchrun all processes call this; the first one writes. Trainings that
     runs have in common (the same dense network for several budgets) are done once in the folder `shared`, if given,
     and charged to each run in full. `loader` takes the place of `load_data`.
     """
-    folder = Path(out) / experiment.folder
+    asked = experiment.experiment if isinstance(experiment, Plan) else experiment
+    folder = Path(out) / asked.folder
     if records.is_complete(folder):
         return records.load(folder)
     watch = watch or Watch()
@@ -65,9 +68,10 @@ def run(
             with holding:
                 if records.is_complete(folder):  # by another process, while this one got here
                     return records.load(folder)
-                dataset = (loader or load_data)(experiment, data_dir)
+                dataset = (loader or load_data)(asked, data_dir)
                 common = Path(shared) if shared else None
-                return _run(experiment, bench_of(experiment, folder, dataset, place, processes, watch, common))
+                made = plan(experiment)
+                return _run(made, bench_of(made, folder, dataset, place, processes, watch, common))
         finally:
             watch.close()
 
@@ -85,26 +89,26 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
     )
 
 
-def _run(experiment: Experiment, bench: Bench) -> Record:
+def _run(made: Plan, bench: Bench) -> Record:
     """Train -> detect -> prune -> retrain -> measure -> record."""
     assert bench.folder is not None
+    experiment = made.experiment
     if bench.processes.is_first:
         describe(bench.folder, experiment)
     bird = early_bird(experiment, bench)
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
-    if experiment.method is None:
+    if experiment.method is None or made.method is None or made.budget is None:
         final = bench.train(
             bench.begin(), "train", [Detect(bird)] if bird else [], shared_by={"method": {}} if not bird else None
         )
     else:
-        method, budget = chosen_method(experiment)
 
         def after_cut(model: nn.Module) -> None:
             test["after cut"] = measure(bench, model, when="after the cut")["last"]
 
-        recovery = recovery_of(experiment, method)
-        outcome = prune(bench, experiment.method.name, method, budget, bird, recovery, after_cut)
+        name = experiment.method.name
+        outcome = prune(bench, name, made.method, made.budget, bird, made.recovery, after_cut)
         final, ticket, pruning = outcome.final, outcome.ticket, pruning_facts(outcome, bird)
     test |= measure(bench, final.model, final.best)
     record = _record(experiment, bench, final, test, pruning)

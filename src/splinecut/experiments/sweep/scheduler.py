@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
 from splinecut.experiments.records import Record, RecordUnreadable
@@ -19,6 +19,9 @@ from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep.worker_pool import SHARED, Ending, Job, Pool
 from splinecut.files import write_json
 from splinecut.training.ledger import Charge, Ledger
+
+if TYPE_CHECKING:
+    from splinecut.experiments.plan import Plan
 
 FILE = "sweep.json"
 RETRIES = 5  # times that a run whose worker died is given to another one
@@ -52,7 +55,7 @@ Tell = Callable[[State, Ending | None], object]
 
 
 def run(
-    experiments: Sequence[Experiment],
+    experiments: Sequence[Experiment | Plan],
     out: str | Path,
     pool: Pool,
     data_dir: str | Path | None = None,
@@ -63,14 +66,18 @@ def run(
 ) -> State:
     """Does every run that has no record in `out` yet, as many at a time as the pool has slots; closes the pool.
 
+    Plans are made here, once for each run, where they were not made before, and go to the workers as they are.
     A run whose worker dies is taken up by another one, `retries` times. A run that fails is noted with its reason.
     `tell` hears of each ending, and twice a second that time passes.
     """
+    from splinecut.experiments.plan import plan
+
     out, data = Path(out), Path(data_dir) if data_dir else None
-    state = State(experiments)
-    queue = _Queue([shared_stages(experiment) for experiment in experiments])
-    for number, experiment in enumerate(experiments):
-        if _record(out / experiment.folder) is not None:
+    plans = [plan(one) for one in experiments]
+    state = State([made.experiment for made in plans])
+    queue = _Queue([shared_stages(made) for made in plans])
+    for number, made in enumerate(plans):
+        if _record(out / made.experiment.folder) is not None:
             state.skipped += 1
             queue.finished(number)
         else:
@@ -80,7 +87,7 @@ def run(
             while queue.pending and len(state.running) < pool.slots:
                 number = queue.next(state.running)
                 state.running.add(number)
-                pool.start(number, Job(experiments[number], out, data, device, threads))
+                pool.start(number, Job(plans[number], out, data, device, threads))
             endings = pool.wait(TICK)
             for ending in endings:
                 _note(state, queue, ending, retries)
@@ -135,21 +142,21 @@ class _Queue:
         return number
 
 
-def shared_stages(experiment: Experiment) -> frozenset[str]:
+def shared_stages(asked: Experiment | Plan) -> frozenset[str]:
     """Names of the stages that a run may have in common with others: its start, its first training, its search."""
-    from splinecut.experiments.plan import chosen_method, recovery_of
+    from splinecut.experiments.plan import plan
     from splinecut.pruning.method import Method
 
+    made = plan(asked)
+    experiment, method = made.experiment, made.method
     common = experiment.model_dump(mode="json", include={"seed", "model", "data", "start", "training", "detector"})
     begun = {key: common[key] for key in ("seed", "model", "data", "start")}
     names = [json.dumps(begun, sort_keys=True)] if experiment.start.is_trained else []
-    if experiment.method is None:
+    if experiment.method is None or method is None or made.budget is None or made.recovery is None:
         return frozenset([*names, json.dumps([common, {}, 0], sort_keys=True)])
-    method, budget = chosen_method(experiment)
     if method.trains_first:
-        recovery = recovery_of(experiment, method)
-        rewind = recovery.step if recovery.weights == "rewind" else 0
-        names.append(json.dumps([common, method.first_training(budget), rewind], sort_keys=True))
+        rewind = made.recovery.step if made.recovery.weights == "rewind" else 0
+        names.append(json.dumps([common, method.first_training(made.budget), rewind], sort_keys=True))
     if type(method).search is not Method.search:
         names.append(json.dumps([common, experiment.method.model_dump(mode="json")], sort_keys=True))
     return frozenset(names)

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
@@ -39,6 +39,9 @@ from splinecut.training.config import Frozen
 
 Seed = Annotated[int, Field(ge=0)]
 Keep = Annotated[float, Field(gt=0, le=1)]
+
+if TYPE_CHECKING:
+    from splinecut.experiments.plan import Plan
 
 DENSE = "dense"
 OF_PRUNING = ("detector", "method", "budget", "residual", "refit", "probe", "retrain")
@@ -93,15 +96,25 @@ def _folder_name(name: Any) -> str:
 
 
 def expand(sweep: Sweep) -> list[Experiment]:
-    """Every run of a sweep, each once; all of one seed before the next, the whole network before the pruned ones."""
+    """The experiments of `plans`."""
+    return [made.experiment for made in plans(sweep)]
+
+
+def plans(sweep: Sweep) -> list[Plan]:
+    """Every run of a sweep, each once; all of one seed before the next, the whole network before the pruned ones.
+
+    Methods, options and budgets there are not are refused here, before anything is trained.
+    """
+    from splinecut.experiments.plan import plan
+
     axes = sweep.axes
     seeds = range(axes.seeds) if isinstance(axes.seeds, int) else axes.seeds
-    runs: dict[str, Experiment] = {}
+    runs: dict[str, Plan] = {}
     for seed, point in itertools.product(seeds, _points(axes)):
         for tables in _runs(sweep, point):
             experiment = Experiment.from_dict({**tables, "seed": seed, "description": sweep.description})
-            _check(experiment)
-            runs.setdefault(experiment.digest, experiment)
+            if experiment.digest not in runs:
+                runs[experiment.digest] = plan(experiment)
     return list(runs.values())
 
 
@@ -166,11 +179,3 @@ def _label(method: dict[str, Any], is_early: bool) -> str:
 
 def _short(value: Any) -> str:
     return str(value["name"]) if isinstance(value, dict) and "name" in value else str(value)
-
-
-def _check(experiment: Experiment) -> None:
-    """Refuses methods and options there are not, before anything is trained."""
-    from splinecut.experiments.plan import chosen_method, recovery_of
-
-    if experiment.method is not None:
-        recovery_of(experiment, chosen_method(experiment)[0])

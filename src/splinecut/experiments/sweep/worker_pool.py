@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from splinecut.experiments.plan import Plan
     from splinecut.training.data import DataSet
 
 SHARED = "shared"  # the folder of trainings that runs have in common, among the run folders
@@ -41,11 +42,15 @@ KEEPING_MEMORY = {
 class Job:
     """One run and where it is to be done, as a worker is told."""
 
-    experiment: Experiment
+    plan: Plan
     out: Path
     data_dir: Path | None = None
     device: str = "auto"
     threads: int = 1
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.plan.experiment
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def perform(job: Job) -> str | None:
     error_file = job.out / job.experiment.folder / ERROR_FILE
     try:
         watch = Watch(Console(quiet=True))
-        runner.run(job.experiment, job.out, job.data_dir, job.device, watch, job.out / SHARED, _loaded)
+        runner.run(job.plan, job.out, job.data_dir, job.device, watch, job.out / SHARED, _loaded)
     except SplinecutError as error:
         return " ".join(str(error).split())
     except Exception as error:

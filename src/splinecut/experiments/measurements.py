@@ -1,0 +1,91 @@
+"""What a record holds of a run: the network's accuracy, what was pruned, when it was decided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from splinecut.geometry.codes import Codes, distance_matrix
+from splinecut.pruning.detect import EarlyBird
+from splinecut.pruning.engine.context import Bench, KeepBest
+from splinecut.pruning.engine.driver import Outcome
+from splinecut.pruning.methods.channels.slimming import emptied
+from splinecut.pruning.weight_mask import nonzeros
+from splinecut.training.evaluate import evaluate
+from splinecut.training.ledger import FORWARD
+from splinecut.training.loop import Diverged
+
+MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
+
+
+def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:
+    """What the record keeps of a pruned run: what was asked, what was achieved, when it was drawn."""
+    ticket, dense = outcome.ticket, outcome.dense
+    history = dense.history if dense else []
+    facts = {
+        "method": ticket.method,
+        "units": ticket.kind,
+        "options": dict(ticket.options),
+        "budget": asdict(ticket.budget) if ticket.budget else None,
+        "achieved": {**asdict(ticket.achieved), "density": ticket.achieved.density},
+        "layers": {name: [int(kept.sum()), int(kept.size)] for name, kept in ticket.keep.items()},
+        "emptied": emptied(ticket.keep),
+        "drawn_epoch": history[-1]["epoch"] if history else 0,
+        "drawn_step": history[-1]["step"] if history else 0,
+        "is_early": bool(history and history[-1].get("stopped")),
+        "distances": bird.by_layer() if bird else {},
+        "matrix": bird.matrix().round(5).tolist() if bird else [],
+        "matrices": matrices(bird) if bird else {},
+        "dense_history": history,
+    }
+    if ticket.kind == "weights":
+        facts["nonzero"], facts["weights"] = nonzeros(outcome.final.model)
+    return facts
+
+
+def matrices(bird: EarlyBird) -> dict[str, list[list[float]]]:
+    """For every layer, the distance between every two observations; nothing where that is too much for a record."""
+    seen = bird.seen
+    layers = seen[0].layers if seen else ()
+    if len(layers) * len(seen) ** 2 > MOST_DISTANCES:
+        return {}
+    return {
+        layer: distance_matrix([_one_layer(codes, number) for codes in seen]).round(5).tolist()
+        for number, layer in enumerate(layers)
+    }
+
+
+def _one_layer(codes: Codes, i: int) -> Codes:
+    return Codes((codes.layers[i],), (codes.n_units[i],), (codes.units[i],), (codes.packed[i],))
+
+
+def measure(
+    bench: Bench, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
+) -> dict[str, dict[str, Any]]:
+    """Test metrics of the last weights and of the ones best by validation; the model is left with the last.
+
+    Refuses a loss that is not finite: the last step of a training is seen by no later loss.
+    """
+    flops = bench.flops(model)
+
+    def look() -> dict[str, Any]:
+        dataset = bench.dataset
+        bench.ledger.charge("test", flops, len(dataset.test), FORWARD)
+        metrics = evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes)
+        if not math.isfinite(metrics.loss):
+            raise Diverged(
+                f"the test loss {when} is {metrics.loss}; lower the learning rate (training.optimizer.lr is "
+                f"{bench.plan.optimizer.lr:g}) or check the network and the inputs"
+            )
+        return asdict(metrics)
+
+    test = {"last": look()}
+    if best is not None and best.weights:
+        last = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        model.load_state_dict(best.weights)
+        test["best"] = {**look(), "epoch": best.epoch}
+        model.load_state_dict(last)
+    return test
