@@ -10,8 +10,7 @@ import pytest
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.experiments import plan as stages
-from splinecut.experiments import runner
+from splinecut.experiments import measurements, plan, runner
 from splinecut.experiments.film import frames
 from splinecut.experiments.film.build import frame_of
 from splinecut.experiments.film.snapshots import Takes, where_classes_meet
@@ -86,7 +85,7 @@ def test_the_last_frame_of_training_is_the_partition_of_the_saved_network(whole:
     assert [frame.step for frame in film if frame.stage == "train"] == [0, 1, 6, 12]
     assert [frame.keep for frame in film if frame.stage == "prune"] == [0.5]
     assert film.class_names == ("left or right", "above or below") and len(film.points) == len(film.labels) == 256
-    model = stages.build_model(asked, runner.load_data(asked))
+    model = plan.build_model(asked, runner.load_data(asked))
     network = sc.load(whole / asked.folder / "model.safetensors", model)
     last = film.frames[3]
     window = np.stack([last.vertices.min(axis=0), last.vertices.max(axis=0)])
@@ -172,7 +171,7 @@ def test_matrices_by_layer_average_to_the_matrix_of_the_network() -> None:
     bird = EarlyBird(dataset.train.examples(list(range(50))))
     for seed in range(3):
         bird.observe(models.build("mlp", classes=2, hidden=(8, 6), seed=seed))
-    by_layer = stages.matrices(bird)
+    by_layer = measurements.matrices(bird)
     assert len(by_layer) == 2
     np.testing.assert_allclose(np.mean(list(by_layer.values()), axis=0), bird.matrix(), atol=1e-5)
     steps = {layer: [matrix[0][1], matrix[1][2]] for layer, matrix in by_layer.items()}
