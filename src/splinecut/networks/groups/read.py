@@ -37,7 +37,7 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
 
     example:  (batch, *input), or a tuple of the network's arguments.
     residual: "tied" (a stream shrinks as one), "select" (streams stay; `Select` modules are groups), "inner".
-    prove:    take a random half of the units out of every group, twice, compare the cut network with the masked one on
+    prove:    take random units out of every group, in five rounds, compare the cut network with the masked one on
               random weights and inputs in float64, and leave whole what does not agree: code that counts channels by
               itself cannot be read off a graph. `Groups.unproved` says where no comparison could show anything.
 
