@@ -33,7 +33,7 @@ SCRIPTS = (  # in the order in which they need each other
     "selection.js",
     "cost.js",
     "matrix.js",
-    "bird.js",
+    "detector.js",
     "mesh.js",
     "raster.js",
     "pane.js",
