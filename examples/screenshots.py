@@ -41,7 +41,7 @@ def films(page: Browser, report: Path, folder: Path) -> None:
     page.open(report, 1200, 900)
     keeps = page.run("splinecut.facts.films.map((film) => film.frames.map((each) => each.keep))")
     for number, film in enumerate(keeps):
-        page.run(f"chosenFilm.set({number}); splinecut.painted()")
+        page.run(f"splinecut.film.set({number}); splinecut.painted()")
         n_trained, half = film.count(1.0), min(range(len(film)), key=lambda frame: abs(film[frame] - 0.5))
         for name, frame in {"begun": 0, "halfway": n_trained // 2, "trained": n_trained - 1, "cut": half}.items():
             page.run(f"splinecut.viewer.pair({str(name == 'cut').lower()}); splinecut.viewer.show({frame})")

@@ -24,6 +24,7 @@ from splinecut.report import build as assembly
 from splinecut.report import rows as facts
 from splinecut.report.array_packing import pack
 from splinecut.report.frame_selection import thinned
+from splinecut.report.script_bundle import bundle
 
 
 def test_importing_the_report_does_not_import_torch() -> None:
@@ -80,8 +81,8 @@ def test_hostile_text_stays_text() -> None:
     film = replace(small_film(), name=HOSTILE, class_names=(HOSTILE, HOSTILE), about={"slice": HOSTILE})
     page = assembly.page([hostile], [film], HOSTILE, [HOSTILE])
     assert "<img" not in page and "<script>alert" not in page
-    assert page.count("<script>") == len(assembly.SCRIPTS)
-    assert page.count("</script>") == len(assembly.SCRIPTS) + page.count('<script type="')
+    assert page.count('<script type="module" async>') == 1
+    assert page.count("</script>") == page.count("<script") == page.count('<script type="')
 
 
 def test_the_policy_allows_only_what_is_in_the_page() -> None:
@@ -89,9 +90,39 @@ def test_the_policy_allows_only_what_is_in_the_page() -> None:
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; ") and "unsafe" not in policy[1] and "http" not in policy[1]
-    for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL):
-        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
+    script = re.search(r'<script type="module" async>(.*?)</script>', page, re.DOTALL)
+    assert script is not None
+    assert base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode() in policy[1]
     assert not re.search(r"(src|href)=\"(?!#|data:,)", page)
+
+
+def test_the_bundle_has_every_script_once_after_those_it_imports() -> None:
+    text = bundle(assembly.PAGE)
+    names = re.findall(r"^// ----- (.*)$", text, re.MULTILINE)
+    assert sorted(names) == sorted(path.name for path in assembly.PAGE.glob("*.js")) and names[-1] == "main.js"
+    for place, name in enumerate(names):
+        source = (assembly.PAGE / name).read_text()
+        assert source.startswith("// @ts-check\n// ")
+        assert set(re.findall(r'^import .* from "\./(.*)";$', source, re.MULTILINE)) <= set(names[:place])
+    declared = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", text, re.MULTILINE)
+    assert len(declared) == len(set(declared)), "scripts share one scope in the page"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('import { a } from "./b.js";\n', "main.js -> b.js -> main.js"),
+        ('import { a as c } from "./b.js";\n', "got import { a as c }"),
+        ('import a from "./b.js";\n', 'got import a from "./b.js";'),
+        ("export default 1;\n", "got export default 1;"),
+        ('const b = await import("./b.js");\n', "got import("),
+    ],
+)
+def test_what_the_bundle_cannot_join_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "main.js").write_text(f"// A comment.\n{line}")
+    (tmp_path / "b.js").write_text('import { main } from "./main.js";\nexport const a = 1;\n')
+    with pytest.raises(ValueError, match=re.escape(message)):
+        bundle(tmp_path)
 
 
 def test_every_number_stands_in_the_page_without_scripts() -> None:

@@ -68,14 +68,15 @@ def test_each_pixel_shows_the_region_below_it(browser: Browser, big: Path) -> No
     browser.until("splinecut.mesh()")
     mistakes = browser.run("""(async () => {
         const { viewer } = splinecut, pane = viewer.panes[1];
-        Object.assign(viewer.look, { cuts: false, boundary: false, points: false, tint: "region" });
+        const { isDark, pastel, rgb, variable } = splinecut.internals;
+        Object.assign(viewer.display, { cuts: false, boundary: false, points: false, tint: "region" });
         let wrong = 0;
         for (const zoom of [1, 7, 300]) {
             pane.showAll();
-            viewer.view.zoom(zoom, 1.234, -0.777);
+            viewer.camera.zoom(zoom, 1.234, -0.777);
             await splinecut.painted();
             pane.paint();
-            const { scale, left, top } = pane.frame(), { width, height } = pane.raster;
+            const { scale, left, top } = pane.transform(), { width, height } = pane.raster;
             const shown = pane.context.getImageData(0, 0, width, height).data;
             for (let i = 0; i < 100; i++) {
                 const x = (i * 7919) % width, y = (i * 104729) % height;
@@ -97,8 +98,8 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 MOVES = {
-    "zooming": "view.zoom(n % 60 < 30 ? 1.02 : 1 / 1.02)",
-    "panning": "view.pan(0.002 * Math.sin(n / 9), 0.002 * Math.cos(n / 9))",
+    "zooming": "camera.zoom(n % 60 < 30 ? 1.02 : 1 / 1.02)",
+    "panning": "camera.pan(0.002 * Math.sin(n / 9), 0.002 * Math.cos(n / 9))",
 }
 
 
@@ -109,7 +110,7 @@ def test_moving_twenty_thousand_regions_keeps_thirty_frames_a_second(
     browser.open(crowded, 1400, 900)
     browser.until("splinecut.mesh()")
     script = """(async () => {
-        const { view, panes } = splinecut.viewer, { holder } = panes[1];
+        const { camera, panes } = splinecut.viewer, { holder } = panes[1];
         holder.style.width = "1002px"; // a border of one pixel on each side
         holder.style.height = "702px";
         await splinecut.painted();
@@ -125,7 +126,7 @@ def test_moving_twenty_thousand_regions_keeps_thirty_frames_a_second(
         await new Promise((done) => setTimeout(done, 300));
         const { u, v, scale } = panes[1].exact;
         return { gaps, visible: panes[1].visible, size: [panes[1].raster.width, panes[1].raster.height],
-                 isExact: u === view.u && v === view.v && scale === view.scale };
+                 isExact: u === camera.u && v === camera.v && scale === camera.scale };
     })()"""
     medians = []
     for _ in range(3):  # the machine may be busy with something else for a while

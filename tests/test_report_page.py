@@ -150,9 +150,9 @@ def test_the_theme_turns(page: Browser, by: str) -> None:
 
 def test_dark_is_taken_from_the_system(browser: Browser, small_report: Path) -> None:
     browser.open(small_report, dark=True)
-    assert browser.run("isDark()") is True
+    assert browser.run("splinecut.internals.isDark()") is True
     browser.prefer(False)
-    browser.until("!isDark()")
+    browser.until("!splinecut.internals.isDark()")
 
 
 def test_runs_are_found_by_name_and_opened(page: Browser) -> None:

@@ -16,9 +16,9 @@ pytestmark = IN_A_BROWSER
 def test_playing_runs_to_the_last_frame(page: Browser, by: str) -> None:
     page.run("splinecut.viewer.show(0)")
     act(page, by, button(page, "partition", "Play training step"))
-    page.until("splinecut.viewer.frame === splinecut.viewer.train.at(-1) && !splinecut.viewer.playing", 10)
+    page.until("splinecut.viewer.frame === splinecut.viewer.train.at(-1) && !splinecut.viewer.isPlaying", 10)
     act(page, by, button(page, "partition", "Play units kept"))
-    page.until("splinecut.viewer.frame === splinecut.viewer.prune.at(-1) && !splinecut.viewer.playing", 10)
+    page.until("splinecut.viewer.frame === splinecut.viewer.prune.at(-1) && !splinecut.viewer.isPlaying", 10)
     assert "25 % of the units kept" in text(page, "#partition figcaption")
 
 
@@ -40,35 +40,35 @@ def test_sliders_move_by_arrow_keys_and_by_mouse(page: Browser) -> None:
 
 def test_wheel_and_drag_move_the_partition(page: Browser) -> None:
     x, y = page.middle("#partition .over")
-    scale, u = page.run("[splinecut.viewer.view.scale, splinecut.viewer.view.u]")
+    scale, u = page.run("[splinecut.viewer.camera.scale, splinecut.viewer.camera.u]")
     page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)  # with Ctrl held
-    page.until(f"splinecut.viewer.view.scale > {scale} * 1.4")
+    page.until(f"splinecut.viewer.camera.scale > {scale} * 1.4")
     page.drag((x, y), (x - 80, y))
-    assert page.run("splinecut.viewer.view.u") > u
+    assert page.run("splinecut.viewer.camera.u") > u
     page.click(button(page, "partition", "Show all"))
-    assert page.run("splinecut.viewer.view.scale") == pytest.approx(scale)
+    assert page.run("splinecut.viewer.camera.scale") == pytest.approx(scale)
 
 
 def test_keys_move_the_partition_and_choose_a_cut(page: Browser) -> None:
     page.focus("#partition .over")
-    scale, u = page.run("[splinecut.viewer.view.scale, splinecut.viewer.view.u]")
+    scale, u = page.run("[splinecut.viewer.camera.scale, splinecut.viewer.camera.u]")
     page.press("+")
     page.press("ArrowRight")
-    assert page.run("splinecut.viewer.view.scale") > scale and page.run("splinecut.viewer.view.u") > u
+    assert page.run("splinecut.viewer.camera.scale") > scale and page.run("splinecut.viewer.camera.u") > u
     page.press("Enter")
     page.until("splinecut.unit.get() !== null")
     page.until("document.querySelector('#partition .side').textContent.includes('Nearest cuts')")
     page.press("Escape")
     page.until("splinecut.unit.get() === null")
     page.press("0")
-    assert page.run("splinecut.viewer.view.scale") == pytest.approx(scale)
+    assert page.run("splinecut.viewer.camera.scale") == pytest.approx(scale)
 
 
 def test_hovering_shows_region_unit_and_affine_map(page: Browser) -> None:
     page.mouse("mouseMoved", *page.middle("#partition .over"))
     page.run(READY)
     shown = text(page, "#partition .side")
-    region = page.run("splinecut.mesh().locate(splinecut.viewer.view.u, splinecut.viewer.view.v)")
+    region = page.run("splinecut.mesh().locate(splinecut.viewer.camera.u, splinecut.viewer.camera.v)")
     assert f"Region {region} of {len(small_film().frames[11])}" in shown
     assert "Nearest cut: unit" in shown and "a u + b v + c" in shown
 
@@ -83,8 +83,8 @@ def test_clicking_a_cut_shows_its_unit_its_nearest_cuts_and_its_fate(page: Brows
             const [a, b] = [mesh.ends[2 * edge], mesh.ends[2 * edge + 1]];
             return (mesh.vertices[2 * a + axis] + mesh.vertices[2 * b + axis]) / 2;
         };
-        return [box.left + box.width / 2 + (middle(0) - viewer.view.u) * viewer.view.scale,
-                box.top + box.height / 2 - (middle(1) - viewer.view.v) * viewer.view.scale, layer, unit];
+        return [box.left + box.width / 2 + (middle(0) - viewer.camera.u) * viewer.camera.scale,
+                box.top + box.height / 2 - (middle(1) - viewer.camera.v) * viewer.camera.scale, layer, unit];
     })()""")
     page.click_at(*place[:2])
     layer, unit = place[2:]

@@ -75,7 +75,7 @@ def test_the_printed_picture_is_the_one_on_the_light_screen(
     width, height, luminance = on_screen(browser, tmp_path)
     if theme == "dark":
         browser.prefer(dark=True)
-        browser.until("isDark()")
+        browser.until("splinecut.internals.isDark()")
     elif theme == "dark by button":
         browser.run("document.getElementById('theme').click(); document.getElementById('theme').click()")
     browser.run(READY)
@@ -87,13 +87,13 @@ def test_the_printed_picture_is_the_one_on_the_light_screen(
     browser.run(READY)
     assert browser.run("splinecut.viewer.panes[1].under.toDataURL()") == before, "the screen is as it was"
     assert browser.run("document.querySelectorAll('#partition img').length") == 0
-    assert browser.run("isDark()") is (theme != "light")
+    assert browser.run("splinecut.internals.isDark()") is (theme != "light")
     assert browser.complaints() == []
 
 
 def test_the_part_in_sight_is_printed(page: Browser, tmp_path: Path) -> None:
     """Zoomed in, the picture fills its pane on paper as on the screen, and shows the same colours."""
-    page.run("splinecut.viewer.view.zoom(3, 0.4, -0.3)")
+    page.run("splinecut.viewer.camera.zoom(3, 0.4, -0.3)")
     page.run(READY)
     screen = on_screen(page, tmp_path)
     paper = on_paper(page, tmp_path)

@@ -21,11 +21,11 @@ def wheel(page: Browser, **more: Any) -> tuple[float, float]:
     """How far the page scrolled, and by what the picture was zoomed, when the wheel turned over it."""
     x, y = page.middle("#partition .over")
     page.mouse("mouseMoved", x, y)
-    before = page.run("[scrollY, splinecut.viewer.view.scale]")
+    before = page.run("[scrollY, splinecut.viewer.camera.scale]")
     page.mouse("mouseWheel", x, y, deltaX=0, **{"deltaY": -120, **more})
     page.run("new Promise((done) => setTimeout(done, 150))")  # a scroll comes with the next frames
     page.run(READY)
-    after = page.run("[scrollY, splinecut.viewer.view.scale]")
+    after = page.run("[scrollY, splinecut.viewer.camera.scale]")
     return after[0] - before[0], after[1] / before[1]
 
 
@@ -44,7 +44,7 @@ def test_the_whole_page_is_scrolled_by_the_wheel_alone(page: Browser) -> None:
         page.mouse("mouseWheel", 500, 450, deltaX=0, deltaY=300)
         page.run(READY)
     page.until("scrollY + innerHeight > document.documentElement.scrollHeight - 2")
-    assert page.run("splinecut.viewer.view.isWhole")
+    assert page.run("splinecut.viewer.camera.isWhole")
 
 
 @pytest.mark.parametrize("held", [CTRL, META], ids=["ctrl", "cmd"])
@@ -88,13 +88,13 @@ def test_one_finger_scrolls_the_page_and_two_zoom(browser: Browser, small_report
     browser.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
     try:
         x, y = browser.middle("#partition .over")
-        scale, before = browser.run("[splinecut.viewer.view.scale, scrollY]")
+        scale, before = browser.run("[splinecut.viewer.camera.scale, scrollY]")
         touch(browser, [(x, y - 20 * step) for step in range(11)])
         browser.until(f"scrollY > {before} + 100")
-        assert browser.run("splinecut.viewer.view.scale") == scale
+        assert browser.run("splinecut.viewer.camera.scale") == scale
         x, y = browser.middle("#partition .over")
         apart = range(30, 91, 5)
         touch(browser, [(x - step, y) for step in apart], [(x + step, y) for step in apart])
-        assert browser.run("splinecut.viewer.view.scale") > 2 * scale
+        assert browser.run("splinecut.viewer.camera.scale") > 2 * scale
     finally:
         browser.call("Emulation.setTouchEmulationEnabled", enabled=False)

@@ -22,14 +22,14 @@ DEPTHS = (0.0, 18.0)  # powers of ten beyond the fit; the page once froze at 7 a
 
 # Half of the zooms end at a vertex, where lines meet at any depth; half go beyond the cap, as only a script can.
 ZOOM = """(([where, u, v, depth, isRaw]) => {
-    const { viewer } = splinecut, { view } = viewer, pane = viewer.panes[1], { vertices } = pane.mesh;
+    const { viewer } = splinecut, { camera } = viewer, pane = viewer.panes[1], { vertices } = pane.mesh;
     if (where >= 0) {
         const at = where % (vertices.length / 2);
         [u, v] = [vertices[2 * at], vertices[2 * at + 1]];
     }
     pane.showAll();
-    if (isRaw) Object.assign(view, { u, v, scale: view.scale * 10 ** depth, isWhole: false });
-    else view.zoom(10 ** depth, u, v);
+    if (isRaw) Object.assign(camera, { u, v, scale: camera.scale * 10 ** depth, isWhole: false });
+    else camera.zoom(10 ** depth, u, v);
     pane.hover = [u, v];
     const begun = performance.now();
     pane.paint();
@@ -76,35 +76,35 @@ def test_holding_plus_stops_where_the_smallest_region_in_sight_fills_the_pane(pa
         page.press("+")
     page.run(READY)
     smallest, pane = page.run("""(() => {
-        const { viewer } = splinecut, { view } = viewer, { box, n } = splinecut.mesh(), { holder } = viewer.panes[1];
-        const half = [holder.clientWidth / 2 / view.scale, holder.clientHeight / 2 / view.scale];
+        const { viewer } = splinecut, { camera } = viewer, { box, n } = splinecut.mesh(), { holder } = viewer.panes[1];
+        const half = [holder.clientWidth / 2 / camera.scale, holder.clientHeight / 2 / camera.scale];
         let smallest = Infinity;
         for (let r = 0; r < n; r++) {
             const [left, low, right, high] = box.subarray(4 * r, 4 * r + 4);
-            if (left > view.u + half[0] || right < view.u - half[0]) continue;
-            if (low > view.v + half[1] || high < view.v - half[1]) continue;
+            if (left > camera.u + half[0] || right < camera.u - half[0]) continue;
+            if (low > camera.v + half[1] || high < camera.v - half[1]) continue;
             smallest = Math.min(smallest, Math.max(right - left, high - low));
         }
-        return [smallest * view.scale, Math.max(holder.clientWidth, holder.clientHeight)];
+        return [smallest * camera.scale, Math.max(holder.clientWidth, holder.clientHeight)];
     })()""")
     assert pane / 1.3 <= smallest <= 30 * pane  # one step of a key more or less; the last step may lose the small ones
 
 
 def test_zooming_out_ends_at_the_fit(page: Browser) -> None:
-    fit = page.run("[splinecut.viewer.view.u, splinecut.viewer.view.v, splinecut.viewer.view.scale]")
-    page.run("splinecut.viewer.view.zoom(9, 1.5, 1.5)")
+    fit = page.run("[splinecut.viewer.camera.u, splinecut.viewer.camera.v, splinecut.viewer.camera.scale]")
+    page.run("splinecut.viewer.camera.zoom(9, 1.5, 1.5)")
     for _ in range(20):
         page.click(button(page, "partition", "Zoom out"))
-    assert page.run("[splinecut.viewer.view.u, splinecut.viewer.view.v, splinecut.viewer.view.scale]") == pytest.approx(
-        fit
-    )
+    assert page.run(
+        "[splinecut.viewer.camera.u, splinecut.viewer.camera.v, splinecut.viewer.camera.scale]"
+    ) == pytest.approx(fit)
 
 
 def test_a_line_that_ends_far_away_is_painted_as_its_part_in_sight(page: Browser) -> None:
     """Against pixels far from any line's end, where only slope and place count."""
     differing = page.run("""(() => {
         const painted = (stretch) => {
-            const raster = new Raster(90, 70);
+            const raster = new splinecut.internals.Raster(90, 70);
             raster.clear(0xff000000);
             const lines = [[45, 35, 1, 0.3], [20, 10, 0.2, 1], [70, 35, 0, 1], [45, 60, -1, 0], [9, 9, -1, 1]];
             for (const [x, y, dx, dy] of lines) {

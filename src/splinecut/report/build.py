@@ -1,4 +1,4 @@
-"""Records and frames folded into one HTML file: page, styles, scripts and data, under a policy that fetches nothing."""
+"""Records and frames as one HTML file: page, style sheet, script and data, under a policy that fetches nothing."""
 
 from __future__ import annotations
 
@@ -23,27 +23,9 @@ from splinecut.report import html_tables as tables
 from splinecut.report import rows as facts
 from splinecut.report.array_packing import Blob, pack
 from splinecut.report.frame_selection import thinned
+from splinecut.report.script_bundle import bundle
 
 PAGE = Path(__file__).parent / "page"
-SCRIPTS = (  # in the order in which they need each other
-    "elements.js",
-    "data.js",
-    "theme.js",
-    "scales.js",
-    "selection.js",
-    "cost.js",
-    "matrix.js",
-    "detector.js",
-    "mesh.js",
-    "raster.js",
-    "pane.js",
-    "unit.js",
-    "partition.js",
-    "redundancy.js",
-    "tables.js",
-    "print.js",
-    "main.js",
-)
 LIMIT = 15_000_000  # characters; a larger page is slow to open and to send
 
 
@@ -83,10 +65,10 @@ def page(records: Sequence[Record], films: Sequence[Frames], title: str, notes: 
         "films": [_film(film, packed, blobs) for film in films],
         "blobs": [blob.entries for blob in blobs],
     }
-    scripts = [(PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    script = bundle(PAGE)
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     slots = {
-        "policy": _policy(scripts, style),
+        "policy": _policy(script, style),
         "title": escape(title),
         "about": escape(_about(records, films)),
         "notes": "".join(f"<p>{escape(note)}</p>" for note in (*notes, *left_out)),
@@ -100,7 +82,7 @@ def page(records: Sequence[Record], films: Sequence[Frames], title: str, notes: 
         "blobs": "\n".join(
             f'<script type="text/plain" id="blob-{number}">{blob.text}</script>' for number, blob in enumerate(blobs)
         ),
-        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+        "script": script,
     }
     return _filled((PAGE / "index.html").read_text(encoding="utf-8"), slots)
 
@@ -110,11 +92,10 @@ def _filled(text: str, slots: Mapping[str, str]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], text)
 
 
-def _policy(scripts: Sequence[str], style: str) -> str:
-    """Nothing may be fetched, and only the scripts and styles we wrote may run."""
-    allowed = " ".join(_hash(script) for script in scripts)
+def _policy(script: str, style: str) -> str:
+    """Nothing may be fetched, and only the script and the styles we wrote may run."""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

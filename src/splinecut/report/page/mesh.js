@@ -1,27 +1,45 @@
-"use strict";
+// @ts-check
 // One partition in memory, and the questions asked of it: which region, which cut, which affine map.
+//
+// Regions share vertices: a corner is a place in `ring`, which holds the number of a vertex, and neighbours name the same one.
+// So a vertex is stored and projected once, and both regions beside an edge know it by the same two numbers; with coordinates
+// of their own, four regions would repeat each vertex, and edges would have to be matched by comparing floats.
+//
+// Questions go through all regions or edges in a plain loop over typed arrays: 0.2 ms to locate a point in 54,131 regions, 2 ms for
+// the nearest edge, at most once a frame; so no tree has to be built for each of the frames that a slider passes over.
 
-class Mesh {
-  /** `arrays` of a frame as stored, `about` its header, `layers` [name, units, positions] of the whole network. */
+import { unpack } from "./data.js";
+
+/** @import { Film, Frame, FrameArrays, Layer, Unit } from "./types.d.ts" */
+
+export class Mesh {
+  /** @param {FrameArrays} arrays @param {Frame} about @param {Layer[]} layers of the dense network */
   constructor(arrays, about, layers) {
-    Object.assign(this, { about, layers, outputs: about.outputs });
-    Object.assign(this, { vertices: arrays.vertices, ring: arrays.ring, affine: arrays.affine, hue: arrays.hue });
-    Object.assign(this, { edgeLayer: arrays.edge_layer, edgeUnit: arrays.edge_unit });
-    Object.assign(this, { boundary: arrays.boundary, boundaryRegion: arrays.boundary_region });
+    this.about = about;
+    this.layers = layers;
+    this.outputs = about.outputs;
+    this.vertices = arrays.vertices;
+    this.ring = arrays.ring;
+    this.affine = arrays.affine;
+    this.hue = arrays.hue;
+    this.edgeLayer = arrays.edge_layer;
+    this.edgeUnit = arrays.edge_unit;
+    this.boundary = arrays.boundary;
     this.n = arrays.corners.length;
-    this.offsets = new Int32Array(this.n + 1);
+    this.offsets = new Int32Array(this.n + 1); // region r has the places offsets[r]..offsets[r + 1] of the ring
     for (let r = 0; r < this.n; r++) this.offsets[r + 1] = this.offsets[r] + arrays.corners[r];
-    this.measure();
+    this.box = new Float64Array(4 * this.n); // left, low, right, high of every region
+    this.winner = new Int16Array(this.n); // the class in its middle
+    this.bounds = this.measure();
     this.edges = this.listEdges();
+    this.ends = this.listEnds();
     this.isSplit = new Uint8Array(this.n); // whether the decision boundary runs through the region
-    for (const region of this.boundaryRegion) this.isSplit[region] = 1;
+    for (const region of arrays.boundary_region) this.isSplit[region] = 1;
   }
 
-  /** Bounding boxes and the class that wins in the middle of every region. */
+  /** Fills `box` and `winner`; returns the box around all. */
   measure() {
     const { n, offsets, ring, vertices } = this;
-    this.box = new Float64Array(4 * n);
-    this.winner = new Int16Array(n);
     for (let r = 0; r < n; r++) {
       let left = Infinity, low = Infinity, right = -Infinity, high = -Infinity, u = 0, v = 0;
       for (let k = offsets[r]; k < offsets[r + 1]; k++) {
@@ -40,29 +58,46 @@ class Mesh {
       const corners = offsets[r + 1] - offsets[r];
       this.winner[r] = this.classAt(r, u / corners, v / corners);
     }
-    const side = (axis, pick) => vertices.reduce((best, value, i) => (i % 2 === axis ? pick(best, value) : best), vertices[axis]);
-    this.bounds = [side(0, Math.min), side(1, Math.min), side(0, Math.max), side(1, Math.max)];
+    const bounds = [vertices[0], vertices[1], vertices[0], vertices[1]];
+    for (let i = 0; i < vertices.length; i += 2) {
+      bounds[0] = Math.min(bounds[0], vertices[i]);
+      bounds[1] = Math.min(bounds[1], vertices[i + 1]);
+      bounds[2] = Math.max(bounds[2], vertices[i]);
+      bounds[3] = Math.max(bounds[3], vertices[i + 1]);
+    }
+    return bounds;
   }
 
-  /** Every edge inside the window once, as its place in the ring; later layers first, so that earlier ones lie on top. */
+  /**
+   * Every edge inside the window once, as its place in the ring; later layers first, so that earlier ones lie on top.
+   * Both regions beside an edge list it, in opposite directions: the one that goes from the lower vertex number counts.
+   */
   listEdges() {
-    const { n, offsets, ring, edgeLayer } = this, places = this.layers.map(() => []), onward = new Int32Array(ring.length);
+    const { n, offsets, ring, edgeLayer } = this, places = this.layers.map(() => /** @type {number[]} */ ([]));
     for (let r = 0; r < n; r++) {
       for (let k = offsets[r]; k < offsets[r + 1]; k++) {
-        onward[k] = this.next(r, k);
-        if (edgeLayer[k] >= 0 && ring[k] < ring[onward[k]]) places[edgeLayer[k]].push(k);
+        if (edgeLayer[k] >= 0 && ring[k] < ring[this.next(r, k)]) places[edgeLayer[k]].push(k);
       }
     }
-    const edges = Int32Array.from(places.reverse().flat());
-    this.ends = new Int32Array(2 * edges.length); // the two vertices of each edge
-    for (let i = 0; i < edges.length; i++) {
-      this.ends[2 * i] = ring[edges[i]];
-      this.ends[2 * i + 1] = ring[onward[edges[i]]];
-    }
-    return edges;
+    return Int32Array.from(places.reverse().flat());
   }
 
-  /** The size of the smallest region that a window shows some of, by the longer side of its box; Infinity if it shows none. */
+  /** The two vertices of each of `edges`. */
+  listEnds() {
+    const { n, offsets, ring, edges } = this, ends = new Int32Array(2 * edges.length), onward = new Int32Array(ring.length);
+    for (let r = 0; r < n; r++) for (let k = offsets[r]; k < offsets[r + 1]; k++) onward[k] = this.next(r, k);
+    for (let i = 0; i < edges.length; i++) {
+      ends[2 * i] = ring[edges[i]];
+      ends[2 * i + 1] = ring[onward[edges[i]]];
+    }
+    return ends;
+  }
+
+  /**
+   * The size of the smallest region that a window shows some of, by the longer side of its box; Infinity if it shows none.
+   *
+   * @param {number} left @param {number} low @param {number} right @param {number} high
+   */
   smallest(left, low, right, high) {
     const { box, n } = this;
     let least = Infinity;
@@ -73,17 +108,22 @@ class Mesh {
     return least;
   }
 
+  /** The place after `place` around a region. @param {number} region @param {number} place */
   next(region, place) {
     return place + 1 < this.offsets[region + 1] ? place + 1 : this.offsets[region];
   }
 
-  /** [a, b, c] of every output on a region: output = a u + b v + c. */
+  /** [a, b, c] of every output on a region: output = a u + b v + c. @param {number} region */
   maps(region) {
     const start = 3 * this.outputs * region;
     return Array.from({ length: this.outputs }, (_, o) => Array.from(this.affine.subarray(start + 3 * o, start + 3 * o + 3)));
   }
 
-  /** The class that wins at a point of a region; of equal ones the lower. One output decides by its sign. */
+  /**
+   * The class that wins at a point of a region; of equal ones the lower. One output decides by its sign.
+   *
+   * @param {number} region @param {number} u @param {number} v
+   */
   classAt(region, u, v) {
     const { affine, outputs } = this, start = 3 * outputs * region;
     let best = 0, most = outputs === 1 ? 0 : -Infinity;
@@ -97,7 +137,11 @@ class Mesh {
     return best;
   }
 
-  /** How deep a point lies in a convex region: distance to its nearest side, negative outside. */
+  /**
+   * How deep a point lies in a convex region: distance to its nearest side, negative outside.
+   *
+   * @param {number} region @param {number} u @param {number} v
+   */
   depth(region, u, v) {
     const { offsets, ring, vertices } = this;
     let least = Infinity;
@@ -109,7 +153,12 @@ class Mesh {
     return least;
   }
 
-  /** The region that a point lies deepest in, -1 outside the window. */
+  /**
+   * The region that a point lies deepest in, -1 outside the window. Not "the first that contains it": on a common edge, or
+   * deep in a zoom, rounding may put a point outside both neighbours, or in both.
+   *
+   * @param {number} u @param {number} v
+   */
   locate(u, v) {
     const { box, n } = this, slack = 1e-12 * (this.bounds[2] - this.bounds[0] + Math.abs(u) + Math.abs(v));
     let found = -1, best = -slack;
@@ -122,7 +171,11 @@ class Mesh {
     return found;
   }
 
-  /** The edge nearest to a point and within `reach`, as its number in `edges`; -1 if there is none. */
+  /**
+   * The edge nearest to a point and within `reach`, as its number in `edges`; -1 if there is none.
+   *
+   * @param {number} u @param {number} v @param {number} reach
+   */
   nearestEdge(u, v, reach) {
     const { ends, vertices } = this;
     let found = -1, best = reach * reach;
@@ -136,16 +189,18 @@ class Mesh {
     return found;
   }
 
-  /** Whose cut an edge lies on, as a unit of the whole network: {layer, unit}; unit -1 where nobody knows. */
+  /** Whose cut an edge lies on; unit -1 where that is not known. @param {number} edge @returns {Unit} */
   owner(edge) {
     const place = this.edges[edge], layer = this.edgeLayer[place];
     const own = Math.floor(this.edgeUnit[place] / this.layers[layer][2]);
     return { layer, unit: this.about.origin[layer][own] ?? -1 };
   }
 
-  /** The edges that a unit of the whole network cuts. */
+  /** The edges that a unit of the dense network cuts. @param {Unit} unit */
   cutOf({ layer, unit }) {
-    const own = this.about.origin[layer].indexOf(unit), positions = this.layers[layer][2], found = [];
+    const own = this.about.origin[layer].indexOf(unit), positions = this.layers[layer][2];
+    /** @type {number[]} */
+    const found = [];
     if (own < 0) return found;
     for (let i = 0; i < this.edges.length; i++) {
       const place = this.edges[i];
@@ -153,17 +208,16 @@ class Mesh {
     }
     return found;
   }
-
-  has({ layer, unit }) {
-    return this.about.origin[layer].includes(unit);
-  }
 }
 
+/** @type {Map<number, Promise<Mesh>>} */
 const meshes = new Map();
 
-/** The mesh of a frame; a promise, the same one each time. */
-function meshOf(film, frame) {
-  const { blob } = film.frames[frame];
-  if (!meshes.has(blob)) meshes.set(blob, unpack(blob).then((arrays) => new Mesh(arrays, film.frames[frame], film.layers)));
-  return meshes.get(blob);
+/** The mesh of a frame; a promise, the same one each time. @param {Film} film @param {number} frame */
+export function meshOf(film, frame) {
+  const about = film.frames[frame];
+  const known = meshes.get(about.blob)
+    ?? unpack(about.blob).then((arrays) => new Mesh(/** @type {FrameArrays} */ (arrays), about, film.layers));
+  meshes.set(about.blob, known);
+  return known;
 }

@@ -1,11 +1,30 @@
-"use strict";
+// @ts-check
 // View (d): how far the cuts of a layer lie apart, ordered so that near ones stand together; linked to the partition.
 
-function startRedundancy() {
-  if (!FACTS.films.some((film) => film.redundancy.length)) return;
-  document.getElementById("redundancy").hidden = false;
-  const shown = { layer: null, form: "", isClustered: true, order: [], matrix: null, n: 0 };
-  const film = () => FACTS.films[chosenFilm.get()];
+import { pageData } from "./data.js";
+import { byId, choice, el, part, plain } from "./elements.js";
+import { HeatMap } from "./matrix.js";
+import { chosenFilm, chosenFrame, chosenUnit, currentFilm } from "./selection.js";
+import { onTheme } from "./theme.js";
+import { distancesOf, layerName, unitName } from "./unit.js";
+
+/** @import { CellFrame } from "./matrix.js" */
+/** @import { Film, UnitDistances } from "./types.d.ts" */
+
+/**
+ * @typedef {object} Shown
+ * @property {number} layer
+ * @property {string} form
+ * @property {boolean} isClustered
+ * @property {number[]} order the unit in each row
+ * @property {UnitDistances | null} table null until it is unpacked
+ */
+
+export function startRedundancy() {
+  if (!pageData.films.some((film) => film.redundancy.length)) return;
+  byId("redundancy").hidden = false;
+  /** @type {Shown} */
+  const shown = { layer: -1, form: "", isClustered: true, order: [], table: null };
   const map = new HeatMap("Distances between cuts", {
     tell: (i, j) => pairText(shown, shown.order[i], shown.order[j]),
     pick: (i) => chosenUnit.set({ layer: shown.layer, unit: shown.order[i] }),
@@ -13,20 +32,23 @@ function startRedundancy() {
   const list = el("div", { class: "card" });
   part("redundancy", "pair").append(map.element, list);
 
+  /** @param {number} layer */
   async function openLayer(layer) {
     shown.layer = layer;
-    const table = await distancesOf(film(), layer);
+    const table = await distancesOf(currentFilm(), layer);
     if (!table) return;
     shown.form = table.forms.includes(shown.form) ? shown.form : table.forms[0];
-    Object.assign(shown, { n: table.n, matrix: table[shown.form], clusters: Array.from(table.order), forms: table.forms });
-    controls();
+    shown.table = table;
+    fillControls(table);
     draw();
   }
-  function controls() {
-    const layers = film().redundancy.map(({ layer }) => [layer, layerName(film(), layer)]);
+  /** @param {UnitDistances} table */
+  function fillControls({ forms }) {
+    const film = currentFilm();
+    const formText = (/** @type {string} */ form) => (form === "paper" ? "N_ρ as printed in the paper" : `N_ρ, ${form}`);
     part("redundancy", "controls").replaceChildren(
-      choice("Layer", layers, shown.layer, (layer) => openLayer(Number(layer))),
-      choice("Distance", shown.forms.map((form) => [form, form === "paper" ? "N_ρ as printed in the paper" : `N_ρ, ${form}`]), shown.form, (form) => {
+      choice("Layer", film.redundancy.map(({ layer }) => [layer, layerName(film, layer)]), shown.layer, (layer) => openLayer(Number(layer))),
+      choice("Distance", forms.map((form) => [form, formText(form)]), shown.form, (form) => {
         shown.form = form;
         openLayer(shown.layer);
       }),
@@ -37,48 +59,62 @@ function startRedundancy() {
     );
   }
   function draw() {
-    if (!shown.matrix) return;
-    const { n, matrix } = shown;
-    shown.order = shown.isClustered ? shown.clusters : shown.clusters.map((_, i) => i);
-    const finite = matrix.filter(Number.isFinite);
-    map.show(n, (i, j) => matrix[shown.order[i] * n + shown.order[j]], finite.length ? finite.reduce((a, b) => Math.max(a, b), 0) : 1);
+    if (!shown.table) return;
+    const { n, matrices, order } = shown.table, matrix = matrices[shown.form];
+    shown.order = Array.from(order, (unit, i) => (shown.isClustered ? unit : i));
+    const finite = matrix.filter(Number.isFinite); // units that cut nothing are infinitely far from all others
+    const top = finite.length ? finite.reduce((a, b) => Math.max(a, b), 0) : 1;
+    map.show(n, (i, j) => matrix[shown.order[i] * n + shown.order[j]], top);
     mark();
-    fillPairs(list, film(), shown);
+    fillPairs(list, currentFilm(), shown);
   }
   function mark() {
-    const { n, order } = shown, unit = chosenUnit.get(), frame = chosenFrame.get();
-    const rows = unit && unit.layer === shown.layer ? [order.indexOf(unit.unit)] : [];
-    const gone = frame && !frame.origin[shown.layer]?.includes(-1) ? order.map((u, i) => (frame.origin[shown.layer].includes(u) ? -1 : i)).filter((i) => i >= 0) : [];
-    map.mark([...gone.map((i) => [i, i, 1, 1, "gone"]), ...rows.flatMap((i) => [[i, 0, 1, n, "row"], [0, i, n, 1, "row"]])]);
-    const removed = gone.length ? `${gone.length} of ${n} units are removed in the partition above (red crosses on the diagonal).` : `All ${n} units are there in the partition above.`;
-    part("redundancy", "readout").textContent = `${rows.length ? `${unitName(film(), unit)} is chosen. ` : ""}${removed}`;
+    const { order, layer } = shown, n = order.length, unit = chosenUnit.get(), origin = chosenFrame.get()?.origin[layer];
+    const rows = unit && unit.layer === layer ? [order.indexOf(unit.unit)] : [];
+    const gone = origin && !origin.includes(-1) ? order.map((each, i) => (origin.includes(each) ? -1 : i)).filter((i) => i >= 0) : [];
+    /** @type {CellFrame[]} */
+    const frames = gone.map((i) => [i, i, 1, 1, "gone"]);
+    for (const i of rows) frames.push([i, 0, 1, n, "row"], [0, i, n, 1, "row"]);
+    map.mark(frames);
+    const removed = gone.length
+      ? `${gone.length} of ${n} units are removed in the partition above (red crosses on the diagonal).`
+      : `All ${n} units are there in the partition above.`;
+    part("redundancy", "readout").textContent = `${unit && rows.length ? `${unitName(currentFilm(), unit)} is chosen. ` : ""}${removed}`;
   }
   async function openFilm() {
-    const has = film().redundancy.length > 0;
-    document.getElementById("redundancy").hidden = !has;
-    shown.matrix = null;
-    if (has) await openLayer(film().redundancy[0].layer);
+    const { redundancy } = currentFilm();
+    byId("redundancy").hidden = !redundancy.length;
+    shown.table = null;
+    if (redundancy.length) await openLayer(redundancy[0].layer);
   }
   chosenFilm.listen(openFilm);
-  chosenFrame.listen(() => shown.matrix && mark());
+  chosenFrame.listen(() => shown.table && mark());
   chosenUnit.listen((unit) => {
-    if (unit && unit.layer !== shown.layer && film().redundancy.some((each) => each.layer === unit.layer)) openLayer(unit.layer);
-    else if (shown.matrix) mark();
+    const { redundancy } = currentFilm();
+    if (unit && unit.layer !== shown.layer && redundancy.some((each) => each.layer === unit.layer)) openLayer(unit.layer);
+    else if (shown.table) mark();
   });
-  themed.push(draw);
+  onTheme(draw);
   openFilm();
 }
 
-const pairText = ({ matrix, n, form }, a, b) => (a === b ? `unit ${a}` : `units ${a} and ${b}\nN_ρ (${form}) ${plain(matrix[a * n + b])}`);
+/** @param {Shown} shown @param {number} a @param {number} b */
+function pairText({ table, form }, a, b) {
+  if (a === b || !table) return `unit ${a}`;
+  return `units ${a} and ${b}\nN_ρ (${form}) ${plain(table.matrices[form][a * table.n + b])}`;
+}
 
-/** The nearest pairs as text, each a button that shows its cuts. */
-function fillPairs(list, film, shown) {
-  const { n, matrix, layer } = shown, pairs = [];
+/** The nearest pairs as text, each a button that shows its cuts. @param {HTMLElement} list @param {Film} film @param {Shown} shown */
+function fillPairs(list, film, { table, form, layer }) {
+  if (!table) return;
+  const { n } = table, matrix = table.matrices[form];
+  /** @type {[number, number, number][]} */
+  const pairs = [];
   for (let a = 0; a < n; a++) for (let b = a + 1; b < n; b++) pairs.push([a, b, matrix[a * n + b]]);
   pairs.sort((x, y) => x[2] - y[2]);
-  list.replaceChildren(
-    el("h3", {}, `Nearest pairs of ${layerName(film, layer)}`),
-    el("ol", {}, ...pairs.slice(0, 8).map(([a, b, distance]) => el("li", {},
-      el("button", { type: "button", class: "link", onclick: () => chosenUnit.set({ layer, unit: a }) }, `unit ${a} and unit ${b}`), plain(distance)))),
-  );
+  const items = pairs.slice(0, 8).map(([a, b, distance]) => {
+    const choose = () => chosenUnit.set({ layer, unit: a });
+    return el("li", {}, el("button", { type: "button", class: "link", onclick: choose }, `unit ${a} and unit ${b}`), plain(distance));
+  });
+  list.replaceChildren(el("h3", {}, `Nearest pairs of ${layerName(film, layer)}`), el("ol", {}, ...items));
 }

@@ -1,8 +1,20 @@
-"use strict";
+// @ts-check
 // Axes: a scale maps values to places, with round ticks; the same for linear and logarithmic.
 
-/** A linear scale from [low, high] to [start, stop]. */
-function linear(low, high, start, stop) {
+import { svg } from "./elements.js";
+
+/** @import { Box, LinearScale, Scale } from "./types.d.ts" */
+
+/**
+ * A linear scale from [low, high] to [start, stop].
+ *
+ * @param {number} low
+ * @param {number} high
+ * @param {number} start
+ * @param {number} stop
+ * @returns {LinearScale}
+ */
+export function linear(low, high, start, stop) {
   const span = high - low || 1;
   const step = roundStep(span / 6);
   const ticks = [];
@@ -14,8 +26,16 @@ function linear(low, high, start, stop) {
   };
 }
 
-/** A logarithmic one; fewer ticks a decade the more decades are shown. */
-function logarithmic(low, high, start, stop) {
+/**
+ * A logarithmic one; fewer ticks a decade the more decades are shown.
+ *
+ * @param {number} low
+ * @param {number} high
+ * @param {number} start
+ * @param {number} stop
+ * @returns {Scale}
+ */
+export function logarithmic(low, high, start, stop) {
   const [a, b] = [Math.log10(low), Math.log10(high)];
   const span = b - a || 1;
   const ticks = [];
@@ -28,21 +48,35 @@ function logarithmic(low, high, start, stop) {
   return { at: (value) => start + ((Math.log10(value) - a) / span) * (stop - start), ticks };
 }
 
-/** The nearest of 1, 2, 5 times a power of ten, from above. */
+/** The nearest of 1, 2, 5 times a power of ten, from above. @param {number} rough */
 function roundStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
   return power * ([1, 2, 5, 10].find((digit) => digit * power >= rough * 0.999) ?? 10);
 }
 
-/** [low, high] of the values, a little wider; at least `least` apart. */
-function extent(values, margin = 0.06, least = 0) {
+/**
+ * [low, high] of the values, a little wider; at least `least` apart.
+ *
+ * @param {number[]} values
+ * @returns {[low: number, high: number]}
+ */
+export function extent(values, margin = 0.06, least = 0) {
   const low = Math.min(...values), high = Math.max(...values);
   const grow = Math.max((high - low) * margin, (least - (high - low)) / 2, 0);
   return [low - grow, high + grow];
 }
 
-/** Draws both axes with grid lines, ticks and titles into `picture`. */
-function axes(picture, box, x, y, titles, texts) {
+/**
+ * Draws both axes with grid lines, ticks and titles into `picture`.
+ *
+ * @param {SVGElement} picture
+ * @param {Box} box
+ * @param {Scale} x
+ * @param {Scale} y
+ * @param {{ x: string, y: string }} titles
+ * @param {Record<"x" | "y", (value: number) => string>} texts how a tick is written
+ */
+export function axes(picture, box, x, y, titles, texts) {
   const { left, top, right, bottom } = box;
   for (const value of y.ticks) {
     const at = y.at(value);

@@ -1,8 +1,17 @@
-"use strict";
-// What several views show together: a value with listeners.
+// @ts-check
+// What several views show together: values that tell their listeners when they change.
 
-/** A value that tells its listeners when it changes. */
+import { pageData } from "./data.js";
+
+/** @import { Frame, Shared, Unit } from "./types.d.ts" */
+
+/**
+ * @template Value
+ * @param {Value} value
+ * @returns {Shared<Value>}
+ */
 function shared(value) {
+  /** @type {((value: Value) => void)[]} */
   const listeners = [];
   return {
     get: () => value,
@@ -10,10 +19,18 @@ function shared(value) {
       value = next;
       listeners.forEach((listen) => listen(value));
     },
-    listen: (listener) => listeners.push(listener),
+    listen: (listener) => void listeners.push(listener),
   };
 }
 
-const chosenFilm = shared(0); // which network the partition and redundancy views show
-const chosenUnit = shared(null); // {layer, unit}: a unit of the whole network, or null
-const chosenFrame = shared(null); // the frame that the partition view shows
+/** Which network the partition and redundancy views show. */
+export const chosenFilm = shared(0);
+
+/** The unit whose cut is highlighted. */
+export const chosenUnit = shared(/** @type {Unit | null} */ (null));
+
+/** The frame that the partition view shows. */
+export const chosenFrame = shared(/** @type {Frame | null} */ (null));
+
+/** The film that both views show. */
+export const currentFilm = () => pageData.films[chosenFilm.get()];
