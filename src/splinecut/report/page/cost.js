@@ -53,7 +53,9 @@ function costControls(tasks, names, shown, draw) {
   );
   return [
     ...(tasks.length > 1 ? [choice("Task", tasks.map((task) => [task, task]), shown.task, set("task"))] : []),
-    choice("Test accuracy of", [["last", "last weights"], ["best", "best by validation"], ["after cut", "right after the cut"]], shown.moment, set("moment")),
+    choice("Test accuracy of", [
+      ["last", "last weights"], ["best", "best by validation"], ["after cut", "right after the cut"],
+    ], shown.moment, set("moment")),
     choice("FLOPs", [["full_flops", "all that was executed"], ["paper_flops", "as the paper counts"]], shown.flops, set("flops")),
     toggle("Log scale", shown.log, set("log")),
     el("fieldset", {}, el("legend", {}, "Methods"), ...methods),
@@ -182,7 +184,13 @@ function costText({ group, x, y, half }, shown) {
   const spread = half ? ` ± ${group.is_accuracy ? (100 * half).toFixed(2) : plain(half)}` : "";
   const seeds = `${group.runs.length} seed${group.runs.length > 1 ? "s" : ""}`;
   const counted = shown.flops === "paper_flops" ? "as the paper counts" : "all that was executed";
-  return `${group.series}\nkeeps ${group.budget}\n${value}${spread} (${seeds})\n${short(x)}FLOPs of training, ${counted}\n${short(group.parameters[0])} parameters`;
+  return [
+    group.series,
+    `keeps ${group.budget}`,
+    `${value}${spread} (${seeds})`,
+    `${short(x)}FLOPs of training, ${counted}`,
+    `${short(group.parameters[0])} parameters`,
+  ].join("\n");
 }
 
 /** Opens the details of a run and goes there. @param {number} number */

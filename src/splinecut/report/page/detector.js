@@ -136,12 +136,15 @@ function drawCurve(place, detection, shown, drawn, most, setThreshold) {
   const x = linear(1, steps.length + 1, box.left, box.right), y = linear(0, most, box.bottom, box.top);
   x.ticks = x.ticks.filter(Number.isInteger);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Distance from look to look" });
-  axes(picture, box, x, y, { x: detection.every === "epoch" ? "epoch" : "look", y: "share of bits that changed" }, { x: String, y: (v) => percent(v, 0) });
+  const titles = { x: detection.every === "epoch" ? "epoch" : "look", y: "share of bits that changed" };
+  axes(picture, box, x, y, titles, { x: String, y: (value) => percent(value, 0) });
   const line = (/** @type {number[]} */ values, /** @type {Attributes} */ about) => picture.append(svg("polyline", {
     points: values.map((value, k) => `${x.at(k + 2)},${y.at(Math.min(value, most))}`).join(" "), fill: "none", ...about,
   }));
   const colours = layerColours(detection.layers.length);
-  detection.layers.forEach((name, i) => name !== shown.layer && line(detection.distances[i], { stroke: css(colours[i]), "stroke-opacity": 0.7 }));
+  detection.layers.forEach((name, i) => {
+    if (name !== shown.layer) line(detection.distances[i], { stroke: css(colours[i]), "stroke-opacity": 0.7 });
+  });
   line(steps, { stroke: "var(--ink)", "stroke-width": 2.5, "stroke-linejoin": "round" });
   const at = y.at(shown.threshold);
   const grip = svg("circle", { cx: box.right - 8, cy: at, r: 9, class: "grip" });

@@ -71,7 +71,11 @@ function palette(mesh, { tint }) {
   return made;
 }
 
-/** Thinner and paler the more regions are in sight: at full strength 50,000 of them are one dark blot. @param {Scene} scene @param {number} visible */
+/**
+ * Thinner and paler the more regions are in sight: at full strength 50,000 of them are one dark blot.
+ *
+ * @param {Scene} scene @param {number} visible
+ */
 function paintCuts({ mesh, raster, xs, ys, ratio, display }, visible) {
   const { edges, ends, edgeLayer } = mesh;
   const crowd = 1 + (visible / 3000) * (1e6 / (raster.width * raster.height));

@@ -77,8 +77,8 @@ export class Raster {
    */
   fillKinds(kindAt, colours) {
     const { pixels, width, left, right } = this;
-    /** Pixels from..to of a row, of kinds a and b at its ends; halved until both ends agree.
-     * @type {(row: number, from: number, to: number, a: number, b: number) => void} */
+    // Pixels from..to of a row, of kinds a and b at its ends; halved until both ends agree.
+    /** @type {(row: number, from: number, to: number, a: number, b: number) => void} */
     const fill = (row, from, to, a, b) => {
       if (a === b) pixels.fill(colours[a], row * width + from, row * width + to + 1);
       else if (to - from < 2) {

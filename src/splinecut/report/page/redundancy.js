@@ -46,8 +46,9 @@ export function startRedundancy() {
   function fillControls({ forms }) {
     const film = currentFilm();
     const formText = (/** @type {string} */ form) => (form === "paper" ? "N_ρ as printed in the paper" : `N_ρ, ${form}`);
+    const layers = film.redundancy.map(({ layer }) => /** @type {const} */ ([layer, layerName(film, layer)]));
     part("redundancy", "controls").replaceChildren(
-      choice("Layer", film.redundancy.map(({ layer }) => [layer, layerName(film, layer)]), shown.layer, (layer) => openLayer(Number(layer))),
+      choice("Layer", layers, shown.layer, (layer) => openLayer(Number(layer))),
       choice("Distance", forms.map((form) => [form, formText(form)]), shown.form, (form) => {
         shown.form = form;
         openLayer(shown.layer);

@@ -17,7 +17,12 @@ export function layerName(film, layer) {
 /** @param {Film} film @param {Unit} unit */
 export const unitName = (film, { layer, unit }) => `unit ${unit} of ${layerName(film, layer)}`;
 
-/** The distances between the cuts of a layer; null where they are not stored. @param {Film} film @param {number} layer @returns {Promise<UnitDistances | null>} */
+/**
+ * The distances between the cuts of a layer; null where they are not stored.
+ *
+ * @param {Film} film @param {number} layer
+ * @returns {Promise<UnitDistances | null>}
+ */
 export async function distancesOf(film, layer) {
   const stored = film.redundancy.find((each) => each.layer === layer);
   if (!stored) return null;
@@ -45,7 +50,8 @@ function pruningText(film, { layer, unit }) {
   if (cuts.some((frame) => frame.origin[layer].includes(-1))) return "Which units of this layer stayed is not known.";
   const isGone = (/** @type {Frame} */ frame) => !frame.origin[layer].includes(unit);
   const gone = cuts.filter(isGone).map((frame) => frame.keep).sort((a, b) => b - a);
-  if (!gone.length) return `Pruning kept it at every ratio, down to ${percent(Math.min(...cuts.map((frame) => frame.keep)), 0)} of the units.`;
+  const least = Math.min(...cuts.map((frame) => frame.keep));
+  if (!gone.length) return `Pruning kept it at every ratio, down to ${percent(least, 0)} of the units.`;
   const stayed = cuts.map((frame) => frame.keep).filter((keep) => !gone.includes(keep) && keep < gone[0]);
   const first = `Pruning removed it when ${percent(gone[0], 0)} of the units were kept`;
   return stayed.length ? `${first}; at ${stayed.map((keep) => percent(keep, 0)).join(", ")} it stayed.` : `${first} or fewer.`;
