@@ -5,8 +5,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The type checker of the report's scripts; `make lint TSC=tsc` takes an installed one.
+TSC ?= npx --yes --prefer-offline --fetch-retries=0 --package typescript@5.9.3 tsc
 
-.PHONY: demo test pages stress lint clean
+.PHONY: demo test pages stress lint lint-page clean
 .DELETE_ON_ERROR:
 
 # One thread: the demo's networks are too small to gain from more.
@@ -25,11 +27,16 @@ pages: $(VENV)/.ready
 stress: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray
 
-lint: $(VENV)/.ready-dev
+lint: $(VENV)/.ready-dev lint-page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports
+
+# Node is not needed to build or run anything here, so that its absence stops nothing.
+lint-page:
+	@if $(TSC) --version >/dev/null 2>&1; then $(TSC) -p src/splinecut/report/page; \
+	else echo "skipped: types of the report's scripts (needs node, and typescript from npm)"; fi
 
 # torch comes first and pinned: an open range would bring gigabytes of accelerator packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
