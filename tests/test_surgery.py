@@ -17,7 +17,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 import splinecut as sc
 from splinecut.networks.cost import cost
 from splinecut.networks.groups.values import BLOCKS
-from splinecut.networks.surgery import Nothing, cut, mask, mask_weights
+from splinecut.networks.layers import Zero
+from splinecut.networks.surgery import cut, mask, mask_weights
 from splinecut.networks.surgery.cut import RewrapWarning
 from zoo import ZOO, draw, make, read
 
@@ -195,7 +196,7 @@ def test_dropping_branches_equals_masking_them(name: str) -> None:
     assert close(smaller(x), expected)
     assert sum(p.numel() for p in smaller.parameters()) == groups.parameters(keep)
     assert cost(smaller, x).flops == groups.flops(keep)
-    assert isinstance(smaller.get_submodule(groups.branches[0].modules[0]), Nothing)
+    assert isinstance(smaller.get_submodule(groups.branches[0].modules[0]), Zero)
 
 
 # What a cut carries over -------------------------------------------------------------------------------------------

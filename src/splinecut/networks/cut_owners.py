@@ -16,10 +16,11 @@ from torch import Tensor
 
 from splinecut.geometry.graph import Graph, Node
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.operators.table import ops_where
 
 NOBODY = -1
-_MAKES = ("linear", "matmul", "conv")  # operations that mix channels: tags come from their weights
-_ALIKE = ("batch_norm", "add", "sub", "rsub", "mul", "div", "neg", "identity")  # keep a unit what it is
+_MAKES = ops_where("makes_units")  # tags come from their weights
+_ALIKE = ops_where("keeps_units")  # hand tags on as they are
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """How units flow through a network: a walk over the exported program that ties labels operation by operation.
 
 Operations that only move entries about are run on the labels themselves. What reads or makes units (convolutions,
-linear maps, norms) ties the labels of its weights to those of its values; the rules are in `rules`.
+linear maps, norms) ties the labels of its weights to those of its values; `operators.table` names the rule of each.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,18 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, fx, nn
 
+from splinecut.networks.export import (
+    TraceError,
+    canonical_names,
+    module_path,
+    named_arguments,
+    place,
+    table_name,
+)
 from splinecut.networks.groups.labels import CONSTANT, INPUT, Labels, Ties, constant
 from splinecut.networks.groups.values import Role
-from splinecut.networks.models import Select
-from splinecut.networks.trace import TraceError, module_path, operator_name
+from splinecut.networks.layers import Select
+from splinecut.networks.operators.table import BY_NAME
 
 _STRENGTH: tuple[Role, ...] = ("follower", "producer", "selector", "pointer", "consumer")
 
@@ -60,8 +68,6 @@ class Walk:
         self.is_priced = True  # whether `uses` is all there is to FLOPs: nothing without a rule was met
 
     def run(self) -> Walk:
-        from splinecut.networks.groups.rules import RULES
-
         names = canonical_names(self.model)
         signature = self.program.graph_signature
         keys = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -71,7 +77,7 @@ class Walk:
                 self._placeholder(node, names.get(keys.get(node.name, "")))
             elif node.op == "call_function":
                 self.depends |= {node} if self.depends.intersection(node.all_input_nodes) else set()
-                self.values[node] = self._call(node, RULES)
+                self.values[node] = self._call(node)
         for node in self.values:
             if node.name in signature.user_outputs:
                 for labels in _each(self.values[node]):
@@ -88,7 +94,7 @@ class Walk:
             if is_input:
                 self.depends.add(node)
 
-    def _call(self, node: fx.Node, rules: Mapping[str, Any]) -> Any:
+    def _call(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             source: Any = node.args[0]
             index: Any = node.args[1]
@@ -99,9 +105,8 @@ class Walk:
             return None
         if not any(n in self.keys or n in self.depends for n in self._sources(node)):
             return _like(node.meta["val"], CONSTANT)
-        name = operator_name(node)
-        rule = rules.get(name.rstrip("_") if name.endswith("_") and not name.startswith("_") else name)
-        return rule(self, node, arguments(node)) if rule else self.mixed(node)
+        row = BY_NAME.get(table_name(node))
+        return row.couple(self, node, named_arguments(node)) if row and row.couple else self.mixed(node)
 
     def _sources(self, node: fx.Node) -> Iterable[fx.Node]:
         """The nodes this one reads, and the parameters behind those that depend on parameters alone."""
@@ -166,9 +171,8 @@ class Walk:
     def mixed(self, node: fx.Node, reason: str | None = None) -> Any:
         """For operations without a rule: all they read and give stays whole."""
         self.is_priced = False
-        place = f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
         is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        reason = reason or (f"{place} draws random numbers for its units" if is_random else f"{place} mixes its units")
+        reason = reason or f"{place(node)} {'draws random numbers for' if is_random else 'mixes'} its units"
         if any(source in self.keys for source in self._sources(node)):
             self.whole.setdefault(module_path(node) or node.name, reason)
         for source in node.all_input_nodes:
@@ -186,23 +190,9 @@ def _refuse_data_dependent(node: fx.Node) -> None:
     for tensor in [value] if isinstance(value, Tensor) else value if isinstance(value, (tuple, list)) else ():
         if isinstance(tensor, Tensor) and not all(isinstance(length, int) for length in tensor.shape):
             raise TraceError(
-                f"{operator_name(node)} in layer {module_path(node) or '(network)'} gives a shape that depends on the "
-                "data, so there is no one graph; give the part of the network before it"
+                f"{place(node)} gives a shape that depends on the data, so there is no one graph; "
+                "give the part of the network before it"
             )
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """What the node was called with, by the operator's own argument names."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = dict(zip((a.name for a in schema), node.args, strict=False)) | dict(node.kwargs)
-    return {a.name: given.get(a.name, a.default_value) for a in schema}
-
-
-def canonical_names(model: nn.Module) -> dict[str, str]:
-    """Every name of every parameter and buffer -> the first name of the same tensor (tied ones have several)."""
-    first: dict[int, str] = {}
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: first.setdefault(id(tensor), name) for name, tensor in tensors}
 
 
 def _each(value: Any) -> Iterable[Any]:

@@ -15,14 +15,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.cost import count_flops
-from splinecut.networks.groups.label_pass import Maker, Walk, canonical_names
+from splinecut.networks.export import canonical_names, export
+from splinecut.networks.groups.label_pass import Maker, Walk
 from splinecut.networks.groups.labels import varies
 from splinecut.networks.groups.randomized import copied, run
 from splinecut.networks.groups.residual_branches import branches
 from splinecut.networks.groups.values import Branch, Groups, Member, Producer, UnitGroup
 from splinecut.networks.inputs import Arguments, as_arguments, count, take, to_model
 from splinecut.networks.model_state import evaluating, unwrapped
-from splinecut.networks.trace import export
 
 RESIDUAL = {
     "tied": "a residual stream shrinks as one",

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from torch import Tensor, fx
 
+from splinecut.networks.export import module_path, table_name
 from splinecut.networks.groups.label_pass import Walk
 from splinecut.networks.groups.values import Branch
-from splinecut.networks.trace import module_path, operator_name
-
-# Operations a branch may do outside its own modules: they map zeros to zeros, so the branch's output is zero
-# as soon as its modules give zero.
-_KEEPS_ZERO = {
-    *("abs", "clone", "contiguous", "dropout", "gelu", "hardswish", "leaky_relu"),
-    *("mul", "neg", "relu", "relu6", "silu", "tanh"),
-}
+from splinecut.networks.operators.table import BY_NAME
 
 
 def branches(walk: Walk) -> tuple[Branch, ...]:
     """The branches of `walk`'s network, in the order they run; of two branches the one with fewer weights stays."""
     found = []
     for node in walk.program.graph.nodes:
-        if node.op == "call_function" and operator_name(node).rstrip("_") == "add":
+        if node.op == "call_function" and table_name(node) == "add":
             found += _branch(walk, node)
     return tuple(_named(found))
 
@@ -79,7 +73,9 @@ def _own_modules(walk: Walk, side: set[fx.Node], total: fx.Node) -> tuple[str, .
             return None
         path = module_path(node)
         if path in outside or not path:
-            if operator_name(node).rstrip("_") not in _KEEPS_ZERO:
+            # Between its own modules a branch may do what maps zeros to zeros: once they give zero, so does the branch.
+            row = BY_NAME.get(table_name(node))
+            if row is None or not row.keeps_zero:
                 return None
         else:
             paths[path] = None

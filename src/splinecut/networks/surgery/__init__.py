@@ -1,6 +1,5 @@
 """Applying a keep map to a network: `mask` it reversibly, or `cut` it into a smaller one; both give equal outputs."""
 
-from splinecut.networks.surgery.cut import Nothing as Nothing
 from splinecut.networks.surgery.cut import cut as cut
 from splinecut.networks.surgery.mask import Mask as Mask
 from splinecut.networks.surgery.mask import mask as mask

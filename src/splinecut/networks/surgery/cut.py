@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from splinecut.networks.groups.values import BLOCKS, Groups, Keep, with_stand_in
+from splinecut.networks.layers import Zero
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.surgery.module_sizes import resize
@@ -20,13 +21,6 @@ from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
 
 class RewrapWarning(UserWarning):
     """A wrapper was taken off; the message says how to put it on again."""
-
-
-class Nothing(nn.Module):
-    """Takes anything and gives the number zero: stands where a residual branch was."""
-
-    def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
-        return x.new_zeros(())
 
 
 def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
@@ -65,6 +59,16 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     return smaller
 
 
+def __getattr__(name: str) -> Any:
+    """`Nothing`, the name that 0.1 had for `Zero`: whole networks pickled with it still load."""
+    if name == "Nothing":
+        warnings.warn(
+            "Nothing is now splinecut.networks.layers.Zero; the old name goes in 0.3", DeprecationWarning, stacklevel=2
+        )
+        return Zero
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _smaller(tensor: Tensor, axes: Axes) -> Tensor:
     smaller = sliced(tensor.detach(), axes)
     return nn.Parameter(smaller, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else smaller
@@ -91,7 +95,7 @@ def _drop(smaller: nn.Module, groups: Groups, keep: Keep) -> None:
     for branch in groups.dropped(keep):
         for path in branch.modules:
             parent, _, name = path.rpartition(".")
-            setattr(smaller.get_submodule(parent), name, Nothing())
+            setattr(smaller.get_submodule(parent), name, Zero())
 
 
 def _silence(smaller: nn.Module, groups: Groups, keep: Keep) -> None:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name, spatial_axes
+from splinecut.networks.export import place as place_of
 from splinecut.networks.groups.labels import CONSTANT, Labels, constant, spread, varies
-from splinecut.networks.groups.rules.base import Arguments, Rule
-from splinecut.networks.groups.rules.base import place as place_of
+from splinecut.networks.groups.rules.base import Arguments
 from splinecut.networks.groups.rules.pointwise import elementwise
 
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
-def per_channel(n_axes: int) -> Rule:
-    """Pooling, upsampling and the like over the last `n_axes` axes."""
 
-    def rule(walk: Walk, node: fx.Node, a: Arguments) -> Any:
-        value = node.meta["val"]
-        result = value[0] if isinstance(value, (tuple, list)) else value
-        axis = result.ndim - n_axes - 1
-        labels = spread(walk.ties.along(walk.labels(node.all_input_nodes[0]), axis), axis, result.shape)
-        return (labels, labels) if isinstance(value, (tuple, list)) else labels
-
-    return rule
+def per_channel(walk: Walk, node: fx.Node, a: Arguments) -> Any:
+    """Pooling, upsampling and the like over the last axes, as many as the operator's name says."""
+    value = node.meta["val"]
+    result = value[0] if isinstance(value, (tuple, list)) else value
+    axis = result.ndim - spatial_axes(operator_name(node)) - 1
+    labels = spread(walk.ties.along(walk.labels(node.all_input_nodes[0]), axis), axis, result.shape)
+    return (labels, labels) if isinstance(value, (tuple, list)) else labels
 
 
 def reduce(walk: Walk, node: fx.Node, a: Arguments) -> Any:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Int64
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
-from splinecut.networks.trace import module_path, operator_name
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
 Arguments = Mapping[str, Any]
-Rule = Callable[[Walk, fx.Node, Arguments], Any]
+Rule = Callable[["Walk", fx.Node, Arguments], Any]
 """(walk, node, its arguments by name) -> labels of the node's value"""
-
-
-def place(node: fx.Node) -> str:
-    """The operation and the layer it runs in, for messages."""
-    return f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
 
 
 def is_free(walk: Walk, vector: Any) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Int64
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name
 from splinecut.networks.groups.labels import Labels, spread
 from splinecut.networks.groups.rules.base import Arguments, follow, is_free
-from splinecut.networks.trace import operator_name
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
 _COMPUTED = "its weight is no parameter but computed, or a buffer, so it has no rows to remove"
 

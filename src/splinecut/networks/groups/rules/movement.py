@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name, piece_bounds, place
 from splinecut.networks.groups.labels import Labels, spread, thin, varies
-from splinecut.networks.groups.rules.base import Arguments, place
-from splinecut.networks.models import Select
-from splinecut.networks.operators.readers import Call, piece_bounds
-from splinecut.networks.trace import operator_name
+from splinecut.networks.groups.rules.base import Arguments
+from splinecut.networks.layers import Select
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
 
 def move(walk: Walk, node: fx.Node, a: Arguments) -> Any:
@@ -67,7 +68,7 @@ def _counts_units(labels: Labels, dim: int) -> bool:
 def pieces(walk: Walk, node: fx.Node, a: Arguments) -> Any:
     """chunk and split: equal pieces stay equal, so the j-th units of all pieces are one."""
     labels, dim = walk.labels(a["self"]), a["dim"]
-    bounds = piece_bounds(Call(operator_name(node), node.target, a, (), "", node.name), labels.shape[dim])
+    bounds = piece_bounds(operator_name(node), a, labels.shape[dim])
     pieces = [labels.narrow(dim, start, stop - start) for start, stop in bounds]
     if not varies(labels, dim) or len(pieces) == 1:
         return tuple(pieces)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx, nn
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import module_path
 from splinecut.networks.groups.labels import Labels, varies
 from splinecut.networks.groups.rules.base import Arguments, follow, is_free
-from splinecut.networks.trace import module_path
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
 
 def channel_norm(walk: Walk, node: fx.Node, a: Arguments) -> Any:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name, place
 from splinecut.networks.groups.labels import Labels, varies
-from splinecut.networks.groups.rules.base import Arguments, place
-from splinecut.networks.trace import operator_name
+from splinecut.networks.groups.rules.base import Arguments
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import Walk
 
 
 def elementwise(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
