@@ -197,7 +197,7 @@ def test_cutting_units_takes_away_the_folding_units_they_own_and_no_others(name:
     model, x = zoo.make(name, torch.float64)
     found, graph = zoo.read(name, residual), trace(model, x)
     keep = zoo.draw(found, seed=1)
-    stays = np.concatenate([*keep.values(), [True]])  # the last entry stands for NOBODY, which is -1
+    stays = np.concatenate([*keep.values(), [True]])  # the last entry stands for NO_UNIT, which is -1
     with surgery.mask(model, found, keep):
         masked = [inputs[0].flatten(1) for _, inputs in visit(graph.with_state(model.state_dict()), x)]
     smaller = surgery.cut(model, found, keep)

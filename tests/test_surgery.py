@@ -165,7 +165,7 @@ def test_a_masked_network_can_be_cut(name: str) -> None:
 
 def test_keeping_everything_changes_nothing() -> None:
     model, x = make("densenet")
-    same = cut(model, read("densenet"), read("densenet").everything())
+    same = cut(model, read("densenet"), read("densenet").full_keep())
     assert torch.equal(same(x), model(x))
 
 
@@ -285,7 +285,7 @@ def test_a_plain_cut_warns_of_nothing() -> None:
 
 def test_another_architecture_is_refused() -> None:
     with pytest.raises(sc.InputError, match=r"features\.3\.weight must have shape .* uncut network"):
-        cut(cut(make("vgg16")[0], read("vgg16"), draw(read("vgg16"), 0)), read("vgg16"), read("vgg16").everything())
+        cut(cut(make("vgg16")[0], read("vgg16"), draw(read("vgg16"), 0)), read("vgg16"), read("vgg16").full_keep())
     with pytest.raises(sc.InputError, match="unknown tensor of this network"):
         mask(make("mlp")[0], read("vgg16"), {})
     with pytest.raises(sc.InputError, match="one per unit"):

@@ -42,7 +42,7 @@ class Maker:
     is_selector: bool = False
 
 
-class Walk:
+class LabelPass:
     """One pass over an exported program; afterwards `ties` knows which positions of which parameters go together."""
 
     def __init__(self, program: torch.export.ExportedProgram, model: nn.Module, residual: str, batch: int = 1) -> None:
@@ -59,15 +59,15 @@ class Walk:
         self.as_value: dict[str, Labels] = {}  # parameters that are added, multiplied, concatenated
         self.roles: dict[tuple[str, int], Role] = {}
         self.makers: list[Maker] = []
-        self.made: dict[fx.Node, str] = {}  # node -> key of the weight that made it
-        self.normed: dict[fx.Node, str] = {}  # node -> path of the batch norm it comes out of
+        self.produced_by: dict[fx.Node, str] = {}  # node -> key of the weight that made it
+        self.norm_of: dict[fx.Node, str] = {}  # node -> path of the batch norm it comes out of
         self.norm_after: dict[str, str] = {}  # weight -> batch norm that reads what it makes; index -> the one it reads
         self.points_at: dict[str, Int64[Tensor, " channels"]] = {}  # index -> labels of the axis it points into
         self.whole: dict[str, str] = {}  # layers whose parameters no rule could read, and why
         self.uses: dict[str, int] = {}
         self.is_priced = True  # whether `uses` is all there is to FLOPs: nothing without a rule was met
 
-    def run(self) -> Walk:
+    def run(self) -> LabelPass:
         names = canonical_names(self.model)
         signature = self.program.graph_signature
         keys = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -98,7 +98,7 @@ class Walk:
         if node.target is operator.getitem:
             source: Any = node.args[0]
             index: Any = node.args[1]
-            self.normed |= {node: self.normed[source]} if source in self.normed else {}
+            self.norm_of |= {node: self.norm_of[source]} if source in self.norm_of else {}
             value = self.values[source]
             return value[index] if isinstance(value, (tuple, list)) else value
         if node.meta.get("val") is None or not any(isinstance(v, Tensor) for v in _each(node.meta["val"])):
@@ -106,7 +106,7 @@ class Walk:
         if not any(n in self.keys or n in self.depends for n in self._sources(node)):
             return _like(node.meta["val"], CONSTANT)
         row = BY_NAME.get(table_name(node))
-        return row.couple(self, node, named_arguments(node)) if row and row.couple else self.mixed(node)
+        return row.couple(self, node, named_arguments(node)) if row and row.couple else self.freeze_all(node)
 
     def _sources(self, node: fx.Node) -> Iterable[fx.Node]:
         """The nodes this one reads, and the parameters behind those that depend on parameters alone."""
@@ -137,7 +137,7 @@ class Walk:
         key = self.key(node)
         return key if key in self.parameters else None
 
-    def slot(self, node: Any, axis: int, role: Role) -> Int64[Tensor, " length"]:
+    def axis_labels(self, node: Any, axis: int, role: Role) -> Int64[Tensor, " length"]:
         """The labels of one axis of the parameter that `node` is, and the part it plays."""
         key = self.keys[node]
         old = self.roles.get((key, axis), role)
@@ -151,7 +151,7 @@ class Walk:
     def makes(self, node: fx.Node, weight: fx.Node, axis: int, bias: Any) -> None:
         """Notes that the units of `node` are those of an axis of `weight`."""
         key = self.keys[weight]
-        self.made[node] = key
+        self.produced_by[node] = key
         if not any(maker.key == key for maker in self.makers):
             self.makers.append(Maker(key.rpartition(".")[0] or key, key, axis, self.key(bias)))
 
@@ -159,7 +159,7 @@ class Walk:
         """Notes that the entries of `index` are units; `channels` has the label that picks each channel, or -1."""
         key = self.keys[index]
         self.points_at[key] = channels
-        self.norm_after |= {key: self.normed[source]} if source in self.normed else {}
+        self.norm_after |= {key: self.norm_of[source]} if source in self.norm_of else {}
         self.makers.append(Maker(key.rpartition(".")[0] or key, key, 0, is_selector=True))
 
     def charge(self, weight: fx.Node, value: fx.Node, channels: int) -> None:
@@ -168,7 +168,7 @@ class Walk:
         positions = -(-value.meta["val"].numel() // max(1, channels * self.batch))
         self.uses[self.keys[weight]] = self.uses.get(self.keys[weight], 0) + positions
 
-    def mixed(self, node: fx.Node, reason: str | None = None) -> Any:
+    def freeze_all(self, node: fx.Node, reason: str | None = None) -> Any:
         """For operations without a rule: all they read and give stays whole."""
         self.is_priced = False
         is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

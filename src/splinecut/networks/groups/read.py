@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from splinecut.errors import InputError, unknown
 from splinecut.networks.cost import count_flops
 from splinecut.networks.export import canonical_names, export
-from splinecut.networks.groups.label_pass import Maker, Walk
+from splinecut.networks.groups.label_pass import LabelPass, Maker
 from splinecut.networks.groups.labels import varies
 from splinecut.networks.groups.randomized import copied, run
 from splinecut.networks.groups.residual_branches import branches
@@ -54,7 +54,7 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
     with evaluating(model), torch.random.fork_rng(devices=[]):
         spare = _spare(model)
         inputs, batch = _rows(spare, example)
-        walk = Walk(export(spare, inputs, any_batch=False), spare, residual, batch).run()
+        walk = LabelPass(export(spare, inputs, any_batch=False), spare, residual, batch).run()
         _freeze_shared_memory(walk, model)
         found = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
         return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
@@ -83,7 +83,7 @@ def _refuse_unwritable(model: nn.Module) -> None:
             )
 
 
-def _freeze_shared_memory(walk: Walk, model: nn.Module) -> None:
+def _freeze_shared_memory(walk: LabelPass, model: nn.Module) -> None:
     """Parameters that are two objects over one memory stay: a copy of the network would part them."""
     owner: dict[int, str] = {}
     for key, parameter in model.named_parameters():
@@ -131,7 +131,7 @@ def _shapes(inputs: Arguments) -> str:
     )
 
 
-def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
+def _read(walk: LabelPass, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
     """Turns the ties of a walk into groups: a class of labels is a unit, layers that share units are a group."""
     _settle_values(walk)
     of, frozen = walk.ties.classes()
@@ -161,7 +161,7 @@ def _names(first: list[Maker]) -> list[str]:
     return [maker.path if paths.count(maker.path) == 1 else maker.key for maker in first]
 
 
-def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: Walk) -> UnitGroup:
+def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: LabelPass) -> UnitGroup:
     size, makers = found
     producers = tuple(
         Producer(m.path, None if m.is_selector else m.key, m.axis, m.bias, walk.norm_after.get(m.key)) for m in makers
@@ -169,7 +169,7 @@ def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...
     return UnitGroup(name, size, members, producers, "selector" if makers[0].is_selector else "channels")
 
 
-def _settle_values(walk: Walk) -> None:
+def _settle_values(walk: LabelPass) -> None:
     """Parameters that were added or multiplied: units must lie along one axis of theirs, or they stay."""
     of, _ = walk.ties.classes()
     weights = {key for key, _ in walk.ties.slots}
@@ -200,7 +200,7 @@ def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
 
 
 def _members(
-    walk: Walk,
+    walk: LabelPass,
     of: Int64[np.ndarray, " labels"],
     owner: Int64[np.ndarray, " classes"],
     unit: Int64[np.ndarray, " classes"],
@@ -221,7 +221,11 @@ def _members(
 
 
 def _with_costs(
-    walk: Walk, found: tuple[UnitGroup, ...], whole: dict[str, str], droppable: tuple[Branch, ...], flops: int | None
+    walk: LabelPass,
+    found: tuple[UnitGroup, ...],
+    whole: dict[str, str],
+    droppable: tuple[Branch, ...],
+    flops: int | None,
 ) -> Groups:
     first = set(canonical_names(walk.model).values())
     parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}

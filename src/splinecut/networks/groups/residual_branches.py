@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor, fx
 
 from splinecut.networks.export import module_path, table_name
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.groups.label_pass import LabelPass
 from splinecut.networks.groups.values import Branch
 from splinecut.networks.operators.table import BY_NAME
 
 
-def branches(walk: Walk) -> tuple[Branch, ...]:
+def branches(walk: LabelPass) -> tuple[Branch, ...]:
     """The branches of `walk`'s network, in the order they run; of two branches the one with fewer weights stays."""
     found = []
     for node in walk.program.graph.nodes:
@@ -19,7 +19,7 @@ def branches(walk: Walk) -> tuple[Branch, ...]:
     return tuple(_named(found))
 
 
-def _branch(walk: Walk, total: fx.Node) -> list[Branch]:
+def _branch(walk: LabelPass, total: fx.Node) -> list[Branch]:
     terms = [node for node in total.all_input_nodes if node in walk.depends]
     if len(terms) != 2 or not all(isinstance(node.meta["val"], Tensor) for node in terms):
         return []
@@ -38,7 +38,7 @@ def _branch(walk: Walk, total: fx.Node) -> list[Branch]:
     return [Branch(place or total.name, modules, keys[side])]
 
 
-def _ancestors(walk: Walk, node: fx.Node) -> set[fx.Node]:
+def _ancestors(walk: LabelPass, node: fx.Node) -> set[fx.Node]:
     """The node and all it depends on that depends on the input."""
     seen, queue = set(), [node]
     while queue:
@@ -49,18 +49,18 @@ def _ancestors(walk: Walk, node: fx.Node) -> set[fx.Node]:
     return seen
 
 
-def _keys(walk: Walk, side: set[fx.Node]) -> tuple[str, ...]:
+def _keys(walk: LabelPass, side: set[fx.Node]) -> tuple[str, ...]:
     nodes = [source for node in side for source in node.all_input_nodes if source in walk.keys]
     names = {walk.keys[node] for node in nodes}
     return tuple(name for name, _ in walk.model.named_parameters() if name in names)
 
 
-def _weight(walk: Walk, keys: tuple[str, ...]) -> int:
+def _weight(walk: LabelPass, keys: tuple[str, ...]) -> int:
     parameters = dict(walk.model.named_parameters())
     return sum(parameters[key].numel() for key in keys)
 
 
-def _own_modules(walk: Walk, side: set[fx.Node], total: fx.Node) -> tuple[str, ...] | None:
+def _own_modules(walk: LabelPass, side: set[fx.Node], total: fx.Node) -> tuple[str, ...] | None:
     """Paths of the modules that run in the branch and nowhere else; None where the branch is not made of such."""
     outside = {
         module_path(node) for node in walk.program.graph.nodes if node.op == "call_function" and node not in side

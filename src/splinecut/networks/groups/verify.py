@@ -61,7 +61,7 @@ def proved(model: nn.Module, groups: Groups, inputs: Arguments) -> Groups:
     except Exception as error:  # a network that cannot be copied cannot be cut either
         reason = f"the network cannot be copied ({_first_line(error)})"
         return _without(replace(groups, branches=()), {group.name: reason for group in groups})
-    dense = _seen(spare.model, spare, groups, groups.everything())
+    dense = _seen(spare.model, spare, groups, groups.full_keep())
     groups = _proved_branches(spare, groups, dense)
     for number in range(len(_KEPT)):
         wrong = _search([group.name for group in groups], _compare_check(spare, groups, dense, number))

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splinecut.networks.groups.values import BLOCKS, Groups, Keep, with_stand_in
+from splinecut.networks.groups.values import BLOCKS, Groups, Keep, keep_at_least_one
 from splinecut.networks.layers import Zero
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.surgery.module_sizes import resize
 from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
+
+Nothing = Zero  # its name in networks that 0.1 pickled whole
 
 
 class RewrapWarning(UserWarning):
@@ -59,16 +61,6 @@ def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Opt
     return smaller
 
 
-def __getattr__(name: str) -> Any:
-    """`Nothing`, the name that 0.1 had for `Zero`: whole networks pickled with it still load."""
-    if name == "Nothing":
-        warnings.warn(
-            "Nothing is now splinecut.networks.layers.Zero; the old name goes in 0.3", DeprecationWarning, stacklevel=2
-        )
-        return Zero
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _smaller(tensor: Tensor, axes: Axes) -> Tensor:
     smaller = sliced(tensor.detach(), axes)
     return nn.Parameter(smaller, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else smaller
@@ -79,7 +71,7 @@ def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> di
     stays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for group in groups:
         for member in group.role("pointer") if group.name in keep else ():
-            kept = with_stand_in(keep[group.name])
+            kept = keep_at_least_one(keep[group.name])
             assert member.source is not None
             source = np.where(member.source < 0, True, kept[member.source])
             entries, sources = stays.get(member.key, (np.True_, np.True_))

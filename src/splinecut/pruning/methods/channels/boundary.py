@@ -26,7 +26,7 @@ from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.slices import Slice
 from splinecut.geometry.subdivision.run import RegionLimit
-from splinecut.networks.cut_owners import Owners, owners
+from splinecut.networks.cut_owners import CutOwners, owners
 from splinecut.networks.model_state import evaluating
 from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
@@ -133,7 +133,7 @@ class Shaping:
         return self.kinks + rank.reshape(-1) / max(1, len(distinct))
 
 
-def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
+def shaping(partitions: Iterable[Partition], owned: CutOwners) -> Shaping:
     """What each unit does on all the partitions together."""
     kinks, beside, length = (np.zeros(owned.n_units) for _ in range(3))
     for partition in partitions:
@@ -147,7 +147,7 @@ def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
 
 
 def _beside(
-    partition: Partition, owned: Owners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
+    partition: Partition, owned: CutOwners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
 ) -> Float[np.ndarray, " units"]:
     line = partition.boundary()
     held = np.bincount(line.region, line.lengths, minlength=len(partition))
