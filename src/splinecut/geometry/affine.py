@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splinecut.errors import InputError
-from splinecut.geometry.graph import Graph, Node, Parameters, Step, is_on
+from splinecut.geometry.graph import Graph, Node, Parameters, Step, first_argmax, is_on, refuse_smooth
 
 
 def local_affine(
@@ -52,16 +52,6 @@ def freeze(graph: Graph, x: Float[Tensor, " *input"]) -> Graph:
     return replace(double, nodes=nodes)
 
 
-def refuse_smooth(graph: Graph) -> None:
-    """Raises where a graph that was traced for codes alone is asked for exact geometry."""
-    smooth = next((node for node in graph.nodes if node.role == "smooth"), None)
-    if smooth is not None:
-        raise InputError(
-            f"{smooth.op} in layer {smooth.path or '(network)'} is smooth, so the network has no exact pieces; "
-            "soft codes (splinecut.geometry.codes) describe it"
-        )
-
-
 def _freeze(node: Node, parameters: Parameters, inputs: list[Tensor]) -> Step:
     return _frozen_max(node, inputs) if node.role == "max" else _frozen_fold(node, parameters, inputs[0])
 
@@ -88,8 +78,7 @@ def _frozen_max(node: Node, inputs: list[Tensor]) -> Step:
     windows = torch.from_numpy(node.windows)
     flat = torch.cat([value.flatten(1) for value in inputs], dim=1)[0]
     entries = torch.where(windows >= 0, flat[windows.clamp(min=0)], -torch.inf)
-    first = (entries == entries.amax(dim=1, keepdim=True)).to(torch.uint8).argmax(dim=1)
-    winner = windows.gather(1, first[:, None])[:, 0]
+    winner = windows.gather(1, first_argmax(entries)[:, None])[:, 0]
 
     def select(_: Parameters, *values: Tensor) -> Tensor:
         return torch.cat([value.flatten(1) for value in values], dim=1)[:, winner].reshape(-1, *node.shape)

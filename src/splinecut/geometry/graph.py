@@ -168,3 +168,19 @@ def _layers(nodes: Iterable[Node]) -> Iterable[Layer]:
 def is_on(values: Float[Tensor, "points ..."], kink: float = 0.0) -> Bool[Tensor, "points ..."]:
     """True where a unit's input is above its kink; the only place where `>` is chosen over `>=`."""
     return values > kink
+
+
+def first_argmax(values: Float[Tensor, "... pieces"]) -> Tensor:
+    """The lowest index among the largest entries of the last axis (torch leaves the choice among ties open)."""
+    is_largest = values == values.amax(dim=-1, keepdim=True)
+    return is_largest.to(torch.uint8).cumsum(dim=-1).eq(0).sum(dim=-1)
+
+
+def refuse_smooth(graph: Graph) -> None:
+    """Raises InputError where exact geometry is asked of a graph that was traced with `smooth=True`."""
+    smooth = next((node for node in graph.nodes if node.role == "smooth"), None)
+    if smooth is not None:
+        raise InputError(
+            f"{smooth.op} in layer {smooth.path or '(network)'} is smooth, so the network has no exact pieces; "
+            "soft codes (splinecut.geometry.soft_codes) describe it"
+        )

@@ -13,8 +13,10 @@ too many rows it is cut into parts, and each part runs to the end of the network
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splinecut.errors import InputError, SplinecutError
-from splinecut.geometry.affine import refuse_smooth
-from splinecut.geometry.graph import Graph, Node
+from splinecut.geometry.graph import Graph, Node, refuse_smooth
 from splinecut.geometry.line_crossings import Crossings, crossings
 
 Progress = Callable[[float], object]
@@ -109,53 +110,6 @@ def pieces_along(
                 progress(float(stretch.t[-1]))
     t, layer, unit, values = (torch.cat(column).numpy() for column in zip(*done, strict=True))
     return Pieces(t, layer[1:-1], unit[1:-1], values, tuple(folding.name for folding in graph.layers))
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """How many pieces a whole segment has, from counting in windows of it; +- `standard_error`."""
-
-    pieces: float
-    standard_error: float
-    n_counted: int
-    share: float  # of the segment that was counted
-
-    def __str__(self) -> str:
-        return (
-            f"about {self.pieces:,.0f} +- {self.standard_error:,.0f} pieces "
-            f"({self.n_counted:,} breakpoints counted on {self.share:.3%} of the segment)"
-        )
-
-
-def estimate_pieces(
-    graph: Graph,
-    a: Float[Tensor, " *input"],
-    b: Float[Tensor, " *input"],
-    n_windows: int = 8,
-    width: float = 1e-3,
-    seed: int = 0,
-) -> Estimate:
-    """An unbiased estimate of len(pieces_along(graph, a, b)) for networks where the whole would take too long.
-
-    The segment is divided into `n_windows` parts and each part into cells of about the given width; one cell of each
-    part is drawn and its breakpoints counted exactly. The standard error is taken from the spread between the
-    cells as if they were drawn freely, so it is on the safe side.
-    """
-    if not (n_windows >= 2 and 0 < width <= 1 / n_windows):
-        raise InputError(
-            f"n_windows must be at least 2 and width in (0, 1/n_windows], got {n_windows} and {width}; "
-            "for more of the segment use pieces_along"
-        )
-    n_cells = round(1 / (n_windows * width))
-    cell = 1 / (n_windows * n_cells)
-    chosen = np.arange(n_windows) * n_cells + np.random.default_rng(seed).integers(n_cells, size=n_windows)
-    counts = np.array([len(pieces_along(graph, a, b, i * cell, (i + 1) * cell)) - 1 for i in chosen.tolist()])
-    return Estimate(
-        pieces=1 + float(counts.mean() / cell),
-        standard_error=float(counts.std(ddof=1) / cell / np.sqrt(n_windows)),
-        n_counted=int(counts.sum()),
-        share=n_windows * cell,
-    )
 
 
 def _first_stretch(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> _Stretch:
@@ -259,3 +213,14 @@ def _check(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> Non
         raise InputError("a and b are the same input, so there is no segment between them; pass two different ones")
     if not start < stop:
         raise InputError(f"start must be below stop, got {start} and {stop}; the whole segment is 0 to 1")
+
+
+def __getattr__(name: str) -> Any:
+    """`estimate_pieces` and `Estimate`, which 0.1 had here."""
+    if name in ("estimate_pieces", "Estimate"):
+        from splinecut.geometry import estimates
+
+        text = f"splinecut.geometry.line.{name} is now splinecut.geometry.estimates.{name}; the old name goes in 0.3"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return getattr(estimates, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -93,6 +93,41 @@ class Slice:
         """Coordinates (u, v) of the point of the plane nearest to each input: the way back from `embed`."""
         points = _array("x", x).reshape(-1, self.origin.size) - self.origin.ravel()
         return np.linalg.lstsq(self.basis.reshape(2, -1).T, points.T, rcond=None)[0].T
+
+
+def slices_through(
+    probe: Float[Tensor, "samples *input"], classes: Int64[np.ndarray, " samples"], n: int, seed: int
+) -> list[Slice]:
+    """`n` planes, each through three inputs of different classes as far as there are such, drawn by `seed`.
+
+    Inputs of two numbers are a plane already: the one slice is then the smallest upright square that holds them all.
+    """
+    points = probe.detach().cpu().double().numpy()
+    if points[0].size < 2 or len(points) < 3:
+        raise InputError(
+            f"slices need at least 3 inputs of 2 or more numbers, got shape {tuple(probe.shape)}; pass more inputs, or "
+            "prune by another method"
+        )
+    if points.shape[1:] == (2,):
+        return [_square(points)]
+    generator = np.random.default_rng(seed)
+    return [Slice.through(*points[_triple(classes, generator)]) for _ in range(n)]
+
+
+def _square(points: Float[np.ndarray, "samples 2"]) -> Slice:
+    low, high = points.min(axis=0), points.max(axis=0)
+    half = max(float((high - low).max()) / 2, np.finfo(np.float32).tiny)
+    corners = half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    return Slice(np.zeros(2), np.eye(2), (low + high) / 2 + corners)
+
+
+def _triple(classes: Int64[np.ndarray, " samples"], generator: np.random.Generator) -> Int64[np.ndarray, " 3"]:
+    """Three different samples; the first ones of a shuffled list that bring new classes, then any others."""
+    order = generator.permutation(len(classes))
+    _, first = np.unique(classes[order], return_index=True)
+    fresh = np.sort(first)
+    others = np.setdiff1d(np.arange(len(order)), fresh)
+    return order[np.concatenate([fresh, others])[:3]]
 
 
 def _array(name: str, value: Any) -> Float[np.ndarray, "..."]:

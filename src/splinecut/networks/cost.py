@@ -132,16 +132,6 @@ def forward_flops(model: nn.Module, example: Example) -> int:
     return cost(model, example).flops
 
 
-def macs(model: nn.Module, example: Example) -> int:
-    """Multiply-adds of a forward pass of one input."""
-    return cost(model, example).macs
-
-
-def bytes_moved(model: nn.Module, example: Example, batch: int = 1) -> int:
-    """Bytes a forward pass reads and writes per input, when `batch` inputs go through together."""
-    return cost(model, example, batch).bytes
-
-
 class _Traffic(TorchDispatchMode):
     """Adds up the bytes of all tensors that operations read and write; a view or a question of shape moves none."""
 

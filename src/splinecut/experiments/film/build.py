@@ -69,10 +69,7 @@ def folding_layers(layers: Iterable[Layer]) -> tuple[FoldingLayer, ...]:
 
 def _hues(partition: Partition) -> UInt8[np.ndarray, " regions"]:
     """A number per region that follows from its code alone."""
-    code = np.concatenate([np.zeros((len(partition), 1), np.uint8), *partition.codes.packed], axis=1)
-    multipliers = np.random.default_rng(0).integers(1, 2**31, size=code.shape[1], dtype=np.uint64)
-    mixed = (code * multipliers).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed >> np.uint64(56)).astype(np.uint8)
+    return (partition.code_hashes() >> np.uint64(56)).astype(np.uint8)
 
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
