@@ -35,6 +35,7 @@ def local_affine(
     zeros = torch.zeros(n_outputs, *graph.input_shape, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
         values = frozen.run(zeros).reshape(n_outputs, n_outputs)
+        # Output i of copy i: one backward pass gives all rows. Outputs that ignore the input have gradient zero.
         (rows,) = torch.autograd.grad(values.diagonal().sum(), zeros, materialize_grads=True)
     return rows, values[0].detach()
 
@@ -67,6 +68,7 @@ def _frozen_fold(node: Node, parameters: Parameters, u: Float[Tensor, " 1 *units
 
 def piece_ends(u: Float[Tensor, " *units"], kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """Two points of the piece each unit is on: the kinks around it, or one step beyond the outermost kink."""
+    # Two points far apart on the piece: a difference quotient at u itself would cancel where u is near a kink.
     ends = torch.tensor([kinks[0] - 1.0, *kinks, kinks[-1] + 1.0], dtype=u.dtype)
     piece = sum((is_on(u, kink).long() for kink in kinks), start=torch.zeros_like(u, dtype=torch.long))
     return ends[piece], ends[piece + 1]

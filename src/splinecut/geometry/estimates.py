@@ -60,6 +60,7 @@ def estimate_pieces(
         )
     n_cells = round(1 / (n_windows * width))
     cell = 1 / (n_windows * n_cells)
+    # One cell of every part: a draw over the whole segment would vary more.
     chosen = np.arange(n_windows) * n_cells + np.random.default_rng(seed).integers(n_cells, size=n_windows)
     counts = np.array([len(pieces_along(graph, a, b, i * cell, (i + 1) * cell)) - 1 for i in chosen.tolist()])
     return Estimate(
@@ -97,5 +98,6 @@ def _count(graph: Graph, part: Slice) -> tuple[int, int]:
     try:
         partition = subdivide(graph, part, max_regions=_TOO_MANY)
     except RegionLimit:
+        # Too many to count is enough to know: the estimate then only has to be large.
         return _TOO_MANY, 0
     return len(partition), int(np.count_nonzero(partition.edge_layer < 0)) - len(part.window)

@@ -108,6 +108,7 @@ class Graph:
     def last_use(self) -> dict[str, int]:
         """Position of the last node that reads each value; the output is read at the very end."""
         last = {name: place for place, node in enumerate(self.nodes) for name in node.inputs}
+        # Also where an inner node reads it: the output must outlive its last reader.
         last[self.output] = len(self.nodes)
         return last
 
@@ -140,6 +141,7 @@ class Graph:
 
     def with_state(self, state: Mapping[str, Tensor]) -> Graph:
         """The same graph with newer weights, e.g. `model.state_dict()` an epoch later; spares a second trace."""
+        # They were computed from the old weights while tracing, and would silently stay old.
         derived = [key for key in self.parameters if key.startswith("derived:")]
         if derived:
             raise InputError(f"weights computed from parameters cannot be exchanged ({derived[0]}); trace again")

@@ -1,4 +1,4 @@
-"""The exact pieces of a network along a segment: where its units change state between a and b.
+"""Exact affine pieces of a network along a segment between two inputs.
 
 The same idea as in the plane, in one dimension, where it reaches deep networks. The segment starts as two vertices.
 The network runs on the vertices; before each folding step, a unit that is strictly on one side of its kink at one
@@ -131,6 +131,7 @@ class _Run:
         """Runs the stretch from node `place` to the output, in parts where it grows too long."""
         for here in range(place, len(self.graph.nodes)):
             node = self.graph.nodes[here]
+            # A part that was cut off here has its crossings already.
             if node.role != "affine" and not (is_refined and here == place):
                 crossings = self.crossings(node, stretch)
                 parts = _parts(len(stretch.t) + len(crossings.left), self.row_limit)
@@ -175,6 +176,7 @@ def _refine(node: Node, stretch: _Stretch, crossings: Crossings, first: int, las
         row = place[crossings.snap_vertex] - first
         is_here = (row >= 0) & (row < last - first)
         values = live[node.inputs[0]].flatten(1)
+        # Exactly on the kink: an interpolated value off by rounding would have a side, and cross once more.
         values[row[is_here], crossings.snap_unit[is_here]] = crossings.snap_kink[is_here]
         live[node.inputs[0]] = values.view_as(live[node.inputs[0]])
     layer, unit = stretch.layer[left], stretch.unit[left]
@@ -198,6 +200,7 @@ def _row_limit(graph: Graph, chunk_bytes: int) -> int:
         live.add(node.name)
         widest = max(widest, sum(size[name] for name in live))
         live -= {name for name in live if graph.last_use.get(name, -1) <= place}
+    # Some rows at least: parts share their end rows, and tiny parts would compute little else.
     return max(16, chunk_bytes // max(widest, 1))
 
 

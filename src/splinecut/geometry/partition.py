@@ -1,4 +1,4 @@
-"""The exact partition of a window into regions on which the network is one affine map, and the questions it answers."""
+"""The exact partition of a window into regions on which the network is affine: `subdivide` and `Partition`."""
 
 from __future__ import annotations
 
@@ -214,6 +214,7 @@ def subdivide(
     with torch.no_grad(), _one_thread_unless(any(node.op.startswith("conv") for node in graph.nodes)):
         blocks = [_finished(graph, block) for block in vertices.run(graph, region, tolerance, max_regions, progress)]
         mesh, outputs, packed = _joined(blocks)
+        # Three corners of a sliver lose the slopes to rounding; autograd does not.
         thin = fitting.thin_polygons(mesh.offsets, mesh.ring, mesh.uv)
         centres = polygons.areas_and_centroids(mesh.offsets, mesh.ring, mesh.uv)[1][thin]
         thin_affine = fitting.affine_by_differentiation(graph, region, centres)
@@ -266,6 +267,7 @@ def _joined(blocks: list[_Finished]) -> _Finished:
     if len(blocks) == 1:
         return blocks[0]
     keys = np.concatenate([block.mesh.keys for block in blocks])
+    # Blocks repeat the vertices along their seams; equal keys are one vertex, which rounded coordinates could not tell.
     keys, first, number = np.unique(keys, return_index=True, return_inverse=True)
     starts = np.cumsum([0, *(len(block.mesh.uv) for block in blocks)])
     sizes = np.concatenate([np.diff(block.mesh.offsets) for block in blocks])

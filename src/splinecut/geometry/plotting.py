@@ -1,4 +1,4 @@
-"""Pictures of partitions: cuts coloured by layer, regions filled, the decision boundary in red.
+"""Plots of partitions: cuts coloured by layer, regions filled, the decision boundary in red.
 
 Everything is drawn from the exact polygons, never from a raster of samples. Colours are told apart by readers with
 any colour vision; the boundary stands out by weight as well. Files are written by suffix: PNG, SVG or PDF.

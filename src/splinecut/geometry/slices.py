@@ -56,6 +56,7 @@ class Slice:
         spanning = np.stack([other - start for other in others])
         _refuse_parallel(spanning)
         axes, corners = np.linalg.qr(spanning.reshape(2, -1).T)
+        # QR leaves signs open: b must lie on the positive first axis, on every machine.
         turn = np.where(np.diag(corners) < 0, -1.0, 1.0)
         points = np.concatenate([np.zeros((1, 2)), corners.T * turn])
         low, high = points.min(axis=0), points.max(axis=0)
@@ -149,6 +150,7 @@ def _turn(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _refuse_parallel(basis: Float[np.ndarray, "2 ..."]) -> None:
     lengths = np.linalg.norm(basis.reshape(2, -1), axis=1)
     scaled = basis.reshape(2, -1) / np.where(lengths > 0, lengths, 1)[:, None]
+    # Scaled first: short axes are fine, nearly parallel ones lose digits in (u, v).
     if lengths.min() == 0 or np.linalg.svd(scaled, compute_uv=False)[-1] < 1e-9:
         raise InputError("the axes of a slice must not be parallel or zero; give two independent directions")
 
@@ -160,6 +162,7 @@ def _convex(window: np.ndarray) -> Float[np.ndarray, "corners 2"]:
         window = window[::-1].copy()
     steps = np.roll(window, -1, axis=0) - window
     turns = _turn(steps, np.roll(steps, -1, axis=0))
+    # Left turns alone also hold for a star that winds twice; one turn in all makes it a polygon.
     angle = np.arctan2(turns, (steps * np.roll(steps, -1, axis=0)).sum(axis=1)).sum()
     if (turns <= 0).any() or not np.isclose(angle, 2 * np.pi):
         raise InputError("window must be a strictly convex polygon; list its corners in order, without repeats")

@@ -1,4 +1,4 @@
-"""Smooth activations as splines whose region is assigned by chance: soft codes that harden as noise goes.
+"""Soft codes: for networks with smooth activations, the probability that each unit is on.
 
 A spline activation picks, for its input u, the piece of largest value: relu(u) = max(0, u). If noise of inverse
 temperature beta disturbs the choice, each piece is picked with a probability, and the expected output is smooth

@@ -1,4 +1,4 @@
-"""What a network costs: parameters, FLOPs of a forward pass, bytes it moves.
+"""Cost of a network: parameters, FLOPs and bytes moved of a forward pass.
 
 Nothing is computed to find out. The network runs on fake tensors, which have a shape but no data, so
 counting ResNet-50 takes a second and leaves weights, statistics, mode and random state as they were.

@@ -52,6 +52,7 @@ class CutOwners:
 def owners(graph: Graph, groups: Groups) -> CutOwners:
     """The owner of every folding unit of `graph`, which was traced from the network the groups were read from."""
     n_units = groups.n_units
+    # Random reals: a mean or sum of several tags hits another tag with probability zero; whole numbers would.
     tags = torch.from_numpy(np.random.default_rng(0).uniform(1, 2, n_units))
     made = _made(groups, tags)
     values: dict[str, Tensor] = {graph.nodes[0].name: torch.zeros(1, *graph.input_shape, dtype=tags.dtype)}
@@ -123,6 +124,7 @@ def _common(node: Node, given: list[Tensor]) -> Tensor:
     assert node.windows is not None
     entries = torch.cat([tag.reshape(-1) for tag in given])[torch.from_numpy(node.windows).clamp(min=0)]
     is_padding = torch.from_numpy(node.windows) < 0
+    # Equal highest and lowest entries mean one tag; padding must enter neither.
     highest = entries.masked_fill(is_padding, -torch.inf).amax(1)
     lowest = entries.masked_fill(is_padding, torch.inf).amin(1)
     return torch.where(highest == lowest, highest, 0.0).view(1, *node.shape)

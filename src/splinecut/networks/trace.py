@@ -1,4 +1,4 @@
-"""An `nn.Module` in eval mode as a `Graph`: which operations are affine, which fold space, and what each one was.
+"""Traces an `nn.Module` in eval mode into a `Graph` of affine, folding and max steps.
 
 The network is traced by torch.export, so `nn.ReLU`, `F.relu` and `x.relu()` are one operation. Parameters are
 promoted to float64 copies; the network itself is left as found. What is not piecewise affine is refused by name.
@@ -65,6 +65,7 @@ def _example(model: nn.Module, example: Tensor) -> Tensor:
 
 def _check(model: nn.Module, graph: Graph, batch: Tensor) -> None:
     """One forward pass at another batch size: what the trace froze by mistake shows here."""
+    # Another size than the example: a program that recorded it gives a wrong shape or value here.
     points = batch[: _BATCH - 2]
     with torch.no_grad():
         expected = model(points).to("cpu", torch.float64)

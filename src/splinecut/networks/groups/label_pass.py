@@ -1,7 +1,7 @@
-"""How units flow through a network: a walk over the exported program that ties labels operation by operation.
+"""One pass over the exported program that ties labels of channels, operator by operator.
 
-Operations that only move entries about are run on the labels themselves. What reads or makes units (convolutions,
-linear maps, norms) ties the labels of its weights to those of its values; `operators.table` names the rule of each.
+Operators that only move entries are run on the labels themselves. Layers that read or make units tie the labels of
+their weights to those of their values. `operators.table` names the rule of each operator; what has none is frozen.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class LabelPass:
             return value[index] if isinstance(value, (tuple, list)) else value
         if node.meta.get("val") is None or not any(isinstance(v, Tensor) for v in _each(node.meta["val"])):
             return None
+        # Constants alone (masks, ranges): nothing in them can leave, and no rule need be known.
         if not any(n in self.keys or n in self.depends for n in self._sources(node)):
             return _like(node.meta["val"], CONSTANT)
         row = BY_NAME.get(table_name(node))
@@ -141,6 +142,7 @@ class LabelPass:
         """The labels of one axis of the parameter that `node` is, and the part it plays."""
         key = self.keys[node]
         old = self.roles.get((key, axis), role)
+        # A tied weight may play several roles; reading units is what masking must know of.
         self.roles[key, axis] = max(old, role, key=_STRENGTH.index)
         return self.ties.slot(key, axis, node.meta["val"].shape[axis])
 
@@ -152,6 +154,7 @@ class LabelPass:
         """Notes that the units of `node` are those of an axis of `weight`."""
         key = self.keys[weight]
         self.produced_by[node] = key
+        # A layer that runs twice makes the same units twice.
         if not any(maker.key == key for maker in self.makers):
             self.makers.append(Maker(key.rpartition(".")[0] or key, key, axis, self.key(bias)))
 
@@ -169,7 +172,7 @@ class LabelPass:
         self.uses[self.keys[weight]] = self.uses.get(self.keys[weight], 0) + positions
 
     def freeze_all(self, node: fx.Node, reason: str | None = None) -> Any:
-        """For operations without a rule: all they read and give stays whole."""
+        """For operators without a rule: nothing they read or give can be removed."""
         self.is_priced = False
         is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         reason = reason or f"{place(node)} {'draws random numbers for' if is_random else 'mixes'} its units"
@@ -180,6 +183,7 @@ class LabelPass:
                 continue  # the body of a higher-order operator, such as a block under autocast
             for labels in _each(self.labels(source)):
                 self.ties.freeze(labels, reason)
+        # A label of its own for all it gives: what reads it is frozen for this reason, not tied to other frozen values.
         fresh = self.ties.fresh(1)
         self.ties.freeze(fresh, reason)
         return _like(node.meta["val"], int(fresh))

@@ -1,4 +1,4 @@
-"""Which channels of a network must leave together, read off its exported graph and proved on an example."""
+"""Reads the groups of a network: channels that must be removed together."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ def _rows(model: nn.Module, example: Tensor | Arguments) -> tuple[Arguments, int
     given = [value for value in inputs if isinstance(value, Tensor)]
     if max(value.ndim for value in given) < 2 and any(value.is_floating_point() for value in given):
         raise InputError(f"example must be a batch of inputs (batch, *input), got {_shapes(inputs)}; add a batch axis")
+    # Two, not one: with one row a program may drop the batch axis and still run.
     short = take(inputs, slice(_ROWS))
     for tried in (short, to_model(short, model)):
         with contextlib.suppress(Exception):  # whatever the network raises: rows were perhaps cut wrongly
@@ -143,6 +144,7 @@ def _read(walk: LabelPass, droppable: tuple[Branch, ...], flops: int | None) -> 
         makers = [walk.makers[m] for m in together]
         classes = np.array(list(dict.fromkeys(np.concatenate([rows[m] for m in together]).tolist())), np.int64)
         reason = next((frozen[c] for c in classes.tolist() if c in frozen), None)
+        # One class for all rows: they leave together or not at all, and a layer must not be empty.
         if reason is None and len(classes) == 1 < len(rows[together[0]]):
             reason = "all its units are tied together"
         if reason is not None:
@@ -191,6 +193,7 @@ def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
     rows = np.repeat(np.arange(len(made)), [len(classes) for classes in made])
     columns = np.concatenate(made)
     size = len(made) + int(columns.max()) + 1
+    # Layers and classes as the two sides of one graph: layers are joined through the classes they share.
     graph = coo_matrix((np.ones(len(rows), bool), (rows, len(made) + columns)), shape=(size, size))
     _, component = connected_components(graph, directed=False)
     found: dict[int, list[int]] = {}

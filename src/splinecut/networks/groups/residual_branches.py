@@ -1,4 +1,4 @@
-"""Residual branches that can be dropped whole: what lies between a fork and the sum that closes it."""
+"""Finds residual branches that can be dropped: all that lies between a fork and the sum that closes it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def _branch(walk: LabelPass, total: fx.Node) -> list[Branch]:
     if not behind[0] & behind[1]:
         return []
     keys = [_keys(walk, side) for side in sides]
+    # The side with more weights is the branch, the other the shortcut.
     side, other = (0, 1) if _weight(walk, keys[0]) >= _weight(walk, keys[1]) else (1, 0)
     modules = _own_modules(walk, sides[side], total)
     if not keys[side] or modules is None or set(keys[side]) & set(keys[other]):
@@ -69,6 +70,7 @@ def _own_modules(walk: LabelPass, side: set[fx.Node], total: fx.Node) -> tuple[s
     for node in walk.program.graph.nodes:
         if node not in side:
             continue
+        # Read from outside: without the branch someone else would miss its value.
         if set(node.users) - side - {total}:
             return None
         path = module_path(node)
@@ -79,6 +81,7 @@ def _own_modules(walk: LabelPass, side: set[fx.Node], total: fx.Node) -> tuple[s
                 return None
         else:
             paths[path] = None
+    # A parent module in the branch must not contain a module that runs outside of it.
     if any(other.startswith(f"{path}.") for path in paths for other in outside):
         return None
     return tuple(path for path in paths if not any(path.startswith(f"{other}.") for other in paths))

@@ -1,4 +1,4 @@
-"""Channel groups as values: which slices of which tensors are one unit, and what a network weighs without some.
+"""Channel groups as values: which slices of which tensors are one unit, and the cost of the network without some.
 
 A keep map says what stays: group name -> one bool per unit. These values suffice to prune a network that was never
 traced, as long as its tensors have the same names and shapes.

@@ -49,7 +49,7 @@ def _refuse_more_inputs(call: OpCall) -> None:
 
 
 def reshape(call: OpCall, shapes: Shapes) -> Affine:
-    # Not as called: the recorded sizes hold the example's batch size.
+    # Not as called: the sizes in the call include that of the batch, which is not known here.
     def apply(_: Mapping[str, Tensor], x: Tensor) -> Tensor:
         return x.reshape(len(x), *call.shape)
 

@@ -35,7 +35,7 @@ def pool(call: OpCall, shapes: Shapes) -> Windows:
         stride = _along(arguments["stride"], axis, kernel)
         padding, dilation = _along(arguments["padding"], axis, 0), _along(arguments["dilation"], axis, 1)
         length = shape[axis - n_axes]
-        # As many outputs as the call gave: with ceil_mode the last window may begin inside the padding.
+        # As many outputs as the call gave: with ceil_mode there is one that reaches beyond the edge.
         starts = [o * stride - padding for o in range(call.shape[axis - n_axes])]
         looks = [[s + k * dilation for k in range(kernel)] for s in starts]
         axes.append([[at for at in look if 0 <= at < length] for look in looks])

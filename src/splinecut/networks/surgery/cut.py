@@ -1,4 +1,4 @@
-"""Cutting: the same network with fewer units, as an ordinary module of the same class."""
+"""Cuts a network: the same module classes with fewer units."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> di
     result = {}
     for key, (entries, sources) in stays.items():
         old = tensors[key].cpu().numpy()
+        # New position of a channel that stays: how many before it stay.
         result[key] = torch.from_numpy((np.cumsum(sources) - 1)[old[entries]]).to(tensors[key])
     return result
 

@@ -1,4 +1,4 @@
-"""Masking: a network of the old size that computes what the cut one would, until the mask is taken off.
+"""Masks a network: at full size it computes what the cut network would, until the mask is removed.
 
 A removed unit must count for exactly nothing downstream. Silencing the unit itself would not do: batch norm and bias
 come after it, and sigmoid(0) is not 0. So the weights that read it are held at zero, which is exact in eval and in

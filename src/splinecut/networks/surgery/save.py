@@ -1,4 +1,4 @@
-"""Cut networks on disk: safetensors with the shapes; a fresh full-size network is cut to fit when they are read."""
+"""Saves and loads cut networks as safetensors; loading cuts a full-size network to the shapes in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for operations along some axes: pooling, padding, sums, softmax."""
+"""Rules for operators along some axes: pooling, padding, reductions, softmax."""
 
 from __future__ import annotations
 

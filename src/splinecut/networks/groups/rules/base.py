@@ -1,4 +1,4 @@
-"""What a rule is, and what rules share."""
+"""The type of a rule, and helpers of several rules."""
 
 from __future__ import annotations
 

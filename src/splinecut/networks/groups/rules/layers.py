@@ -1,4 +1,4 @@
-"""Rules for what makes units and what reads them: linear maps, convolutions, embeddings, attention."""
+"""Rules for layers that make and read units: linear maps, convolutions, embeddings, attention."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def _depthwise(
 def _grouped(walk: LabelPass, node: fx.Node, a: Arguments, inputs: Tensor, groups: int) -> Int64[Tensor, " outputs"]:
     walk.ties.tie(walk.axis_labels(a["weight"], 1, "consumer"), inputs.view(groups, -1))
     outputs = walk.axis_labels(a["weight"], 0, "producer")
+    # One weight tensor has one number of rows a group: uneven groups cannot be stored.
     walk.ties.tie(outputs.view(groups, -1), outputs.view(groups, -1)[0])
     walk.makes(node, a["weight"], 0, a["bias"])
     return outputs

@@ -1,4 +1,4 @@
-"""Rules for operations that move entries about: they are run on the labels themselves."""
+"""Rules for operators that only move entries: they are run on the labels themselves."""
 
 from __future__ import annotations
 
@@ -87,6 +87,7 @@ def reshape(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     for old, new in _blocks(tuple(before.shape), shape):
         if not any(varies(before, axis) for axis in old):
             continue
+        # Only the innermost may shrink freely: as a rule the program states the outer lengths as numbers.
         *outer, _ = [axis for axis in new if varies(labels, axis)] or [0]
         for axis in outer:
             first = labels.narrow(axis, 0, 1)
@@ -130,6 +131,7 @@ def index_select(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     is_selector = walk.residual == "select" and isinstance(walk.module(node), Select)
     picked = walk.axis_labels(index, 0, "selector" if is_selector else "pointer")
     if is_selector:
+        # The stream stays: each selector drops its own channels of it.
         walk.ties.freeze(channels, "a selector reads it")
         walk.selects(a["self"], index, torch.full((len(channels),), -1).index_put((places,), picked))
         return spread(picked, dim, shape)

@@ -1,4 +1,4 @@
-"""Rules for norms, whose parameters go along with the units they normalise."""
+"""Rules for norms and prelu: their parameters are removed with the units they act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for operations entry by entry."""
+"""Rule for elementwise operators."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def elementwise(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
             walk.ties.freeze(labels, walk.stream_stays)
     full = [labels.expand(shape) for labels in operands]
     repeated = [_repeated_axes(labels, shape) for labels in operands]
+    # A vector of one entry spread over units has no entry to give up when one of them leaves.
     is_over = [any(varies(other, axis) for other in full for axis in axes) for axes in repeated]
     for labels, over in zip(operands, is_over, strict=True):
         if over:
