@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splinecut.geometry.estimates import estimate_pieces
 from splinecut.geometry.graph import Graph
-from splinecut.geometry.line import Pieces, estimate_pieces, pieces_along
+from splinecut.geometry.line import Pieces, pieces_along
 from splinecut.networks import models
 from splinecut.networks.trace import trace
 from splinecut.training import data

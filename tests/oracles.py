@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from splinecut.geometry.codes import Codes
+
 Point = tuple[Fraction, Fraction]
 Form = tuple[Fraction, Fraction, Fraction]  # a u + b v + c
 Piece = tuple[list[Point], list[Form], tuple[bool, ...]]  # polygon, outputs as forms, code so far
@@ -161,3 +163,10 @@ def n_regions_of_lines(normals: np.ndarray, offsets: np.ndarray, half_width: flo
             crossing = np.linalg.solve(normals[[i, j]], -offsets[[i, j]])
             count += int((np.abs(crossing) < half_width).all())
     return count
+
+
+def pack(layers: Sequence[str], on: Sequence[np.ndarray], held: Sequence[np.ndarray] | None = None) -> Codes:
+    """Codes of the given on/off tables, one (samples, units) table per layer; `held` picks units of each."""
+    units = tuple(np.arange(table.shape[1]) for table in on) if held is None else tuple(held)
+    packed = tuple(np.packbits(table[:, chosen], axis=1) for table, chosen in zip(on, units, strict=True))
+    return Codes(tuple(layers), tuple(table.shape[1] for table in on), units, packed)

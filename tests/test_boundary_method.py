@@ -17,7 +17,9 @@ import zoo
 from benches import bench
 from splinecut.errors import InputError
 from splinecut.geometry.codes import visit
+from splinecut.geometry.estimates import estimate_regions
 from splinecut.geometry.partition import subdivide
+from splinecut.geometry.slices import slices_through
 from splinecut.networks import models, surgery
 from splinecut.networks.cut_owners import owners
 from splinecut.networks.groups.read import groups
@@ -26,7 +28,7 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Round
-from splinecut.pruning.methods.channels.boundary import BoundaryKinks, estimate_regions, slices_through
+from splinecut.pruning.methods.channels.boundary import BoundaryKinks
 from splinecut.training import data
 
 BUDGET = Budget(0.5)
@@ -197,7 +199,7 @@ def test_cutting_units_takes_away_the_folding_units_they_own_and_no_others(name:
     model, x = zoo.make(name, torch.float64)
     found, graph = zoo.read(name, residual), trace(model, x)
     keep = zoo.draw(found, seed=1)
-    stays = np.concatenate([*keep.values(), [True]])  # the last entry stands for NOBODY, which is -1
+    stays = np.concatenate([*keep.values(), [True]])  # the last entry stands for NO_UNIT, which is -1
     with surgery.mask(model, found, keep):
         masked = [inputs[0].flatten(1) for _, inputs in visit(graph.with_state(model.state_dict()), x)]
     smaller = surgery.cut(model, found, keep)

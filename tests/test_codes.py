@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import networks_small
+from oracles import pack
 from splinecut.errors import InputError
 from splinecut.geometry.codes import (
     Codes,
@@ -19,14 +20,11 @@ from splinecut.geometry.codes import (
     distance,
     distance_matrix,
     over_bits,
-    pack,
     sample_units,
-    soft_codes,
-    soft_distance,
     standard_error,
 )
 from splinecut.geometry.line import pieces_along
-from splinecut.geometry.soft_codes import gaussian
+from splinecut.geometry.soft_codes import gaussian, soft_codes
 from splinecut.networks.trace import trace
 
 FOLDING = (nn.ReLU, nn.LeakyReLU, nn.PReLU)
@@ -197,9 +195,9 @@ def test_soft_codes_tend_to_the_hard_ones_and_so_do_distances() -> None:
     for graph in graphs:
         hard = codes(graph, x).bits()
         assert torch.cat(soft_codes(graph, x, beta=np.inf).shares, dim=1).numpy().astype(bool).tolist() == hard.tolist()
-    near = soft_distance(*(soft_codes(graph, x, beta=1e9) for graph in graphs))
+    near = soft_codes(graphs[0], x, beta=1e9).distance(soft_codes(graphs[1], x, beta=1e9))
     assert near == pytest.approx(distance(*(codes(graph, x) for graph in graphs)), abs=1e-6)
-    assert 0 < soft_distance(*(soft_codes(graph, x) for graph in graphs)) < near
+    assert 0 < soft_codes(graphs[0], x).distance(soft_codes(graphs[1], x)) < near
 
 
 def test_exact_geometry_refuses_a_graph_traced_for_codes() -> None:

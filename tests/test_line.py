@@ -12,7 +12,8 @@ from torch import nn
 import networks_small
 from splinecut.errors import InputError
 from splinecut.geometry.codes import codes
-from splinecut.geometry.line import PieceLimit, Pieces, estimate_pieces, pieces_along
+from splinecut.geometry.estimates import estimate_pieces
+from splinecut.geometry.line import PieceLimit, Pieces, pieces_along
 from splinecut.networks.trace import trace
 
 MAX_FREE = [name for name in networks_small.BUILD if name != "pooled"]

@@ -29,6 +29,17 @@ def test_names_can_be_imported_from_an_old_path() -> None:
     assert "spline" in METHODS
 
 
+def test_old_names_of_networks_warn_and_are_what_they_were() -> None:
+    from splinecut.networks import layers, surgery
+    from splinecut.networks.groups.values import Groups
+
+    groups = Groups((), {}, (), {}, {}, {})
+    with pytest.warns(DeprecationWarning, match="full_keep"):
+        assert groups.everything() == groups.full_keep()
+    with pytest.warns(DeprecationWarning, match="Zero"):
+        assert surgery.Nothing is layers.Zero
+
+
 def test_public_names_give_no_warning() -> None:
     code = "import splinecut as sc; [getattr(sc, name) for name in sc.__all__]"
     subprocess.run([sys.executable, "-W", "error::DeprecationWarning:splinecut", "-c", code], check=True)

@@ -17,7 +17,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 import splinecut as sc
 from splinecut.networks.cost import cost
 from splinecut.networks.groups.values import BLOCKS
-from splinecut.networks.surgery import Nothing, cut, mask, mask_weights
+from splinecut.networks.layers import Zero
+from splinecut.networks.surgery import cut, mask, mask_weights
 from splinecut.networks.surgery.cut import RewrapWarning
 from zoo import ZOO, draw, make, read
 
@@ -164,7 +165,7 @@ def test_a_masked_network_can_be_cut(name: str) -> None:
 
 def test_keeping_everything_changes_nothing() -> None:
     model, x = make("densenet")
-    same = cut(model, read("densenet"), read("densenet").everything())
+    same = cut(model, read("densenet"), read("densenet").full_keep())
     assert torch.equal(same(x), model(x))
 
 
@@ -195,7 +196,7 @@ def test_dropping_branches_equals_masking_them(name: str) -> None:
     assert close(smaller(x), expected)
     assert sum(p.numel() for p in smaller.parameters()) == groups.parameters(keep)
     assert cost(smaller, x).flops == groups.flops(keep)
-    assert isinstance(smaller.get_submodule(groups.branches[0].modules[0]), Nothing)
+    assert isinstance(smaller.get_submodule(groups.branches[0].modules[0]), Zero)
 
 
 # What a cut carries over -------------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ def test_a_plain_cut_warns_of_nothing() -> None:
 
 def test_another_architecture_is_refused() -> None:
     with pytest.raises(sc.InputError, match=r"features\.3\.weight must have shape .* uncut network"):
-        cut(cut(make("vgg16")[0], read("vgg16"), draw(read("vgg16"), 0)), read("vgg16"), read("vgg16").everything())
+        cut(cut(make("vgg16")[0], read("vgg16"), draw(read("vgg16"), 0)), read("vgg16"), read("vgg16").full_keep())
     with pytest.raises(sc.InputError, match="unknown tensor of this network"):
         mask(make("mlp")[0], read("vgg16"), {})
     with pytest.raises(sc.InputError, match="one per unit"):

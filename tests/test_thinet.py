@@ -240,7 +240,7 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
     method = ThiNet()
     evidence = bench.evidence(trained, method)
     ticket = draw(trained, bench.probe(), "thinet", keep=0.5, labels=bench.labels())
-    first = {**found.everything(), found[0].name: ticket.keep[found[0].name]}
+    first = {**found.full_keep(), found[0].name: ticket.keep[found[0].name]}
     one = type(ticket)(first, found, "thinet", ticket.budget)
 
     def missed(rescale: bool) -> float:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from splinecut.experiments.film.build import maker
 from splinecut.geometry.counting import max_regions
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition
+from splinecut.networks.cut_owners import producer_of
 from splinecut.pruning.ticket import Ticket
 
 
@@ -56,7 +56,7 @@ def removed(graph: Graph, before: Partition, ticket: Ticket) -> dict[str, float]
 def is_removed(graph: Graph, ticket: Ticket, layer: int) -> Bool[np.ndarray, " units"]:
     """For every unit of a layer, each place of an image counted, whether it leaves with the ticket."""
     assert ticket.groups is not None
-    made = maker(graph, ticket.groups, graph.layers[layer].node)
+    made = producer_of(graph, ticket.groups, graph.layers[layer].node)
     assert made is not None
     group, producer = made
     rows = group.rows(producer)

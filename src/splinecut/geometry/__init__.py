@@ -1,1 +1,5 @@
-"""Pure mathematics of max-affine splines in float64: partitions, boundaries, cuts, codes. Knows nothing of pruning."""
+"""Exact geometry of piecewise-affine networks in float64: regions, boundaries, codes, cuts, pieces along lines.
+
+Everything here takes a `Graph`, a traced network as a value. Modules, tracing and training do not belong here: nothing
+in it imports `splinecut.networks`.
+"""

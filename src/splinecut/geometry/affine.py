@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splinecut.errors import InputError
-from splinecut.geometry.graph import Graph, Node, Parameters, Step, is_on
+from splinecut.geometry.graph import Graph, Node, Parameters, Step, first_argmax, is_on, refuse_smooth
 
 
 def local_affine(
@@ -35,6 +35,7 @@ def local_affine(
     zeros = torch.zeros(n_outputs, *graph.input_shape, dtype=torch.float64, requires_grad=True)
     with torch.enable_grad():
         values = frozen.run(zeros).reshape(n_outputs, n_outputs)
+        # Output i of copy i: one backward pass gives all rows. Outputs that ignore the input have gradient zero.
         (rows,) = torch.autograd.grad(values.diagonal().sum(), zeros, materialize_grads=True)
     return rows, values[0].detach()
 
@@ -52,16 +53,6 @@ def freeze(graph: Graph, x: Float[Tensor, " *input"]) -> Graph:
     return replace(double, nodes=nodes)
 
 
-def refuse_smooth(graph: Graph) -> None:
-    """Raises where a graph that was traced for codes alone is asked for exact geometry."""
-    smooth = next((node for node in graph.nodes if node.role == "smooth"), None)
-    if smooth is not None:
-        raise InputError(
-            f"{smooth.op} in layer {smooth.path or '(network)'} is smooth, so the network has no exact pieces; "
-            "soft codes (splinecut.geometry.codes) describe it"
-        )
-
-
 def _freeze(node: Node, parameters: Parameters, inputs: list[Tensor]) -> Step:
     return _frozen_max(node, inputs) if node.role == "max" else _frozen_fold(node, parameters, inputs[0])
 
@@ -77,6 +68,7 @@ def _frozen_fold(node: Node, parameters: Parameters, u: Float[Tensor, " 1 *units
 
 def piece_ends(u: Float[Tensor, " *units"], kinks: tuple[float, ...]) -> tuple[Tensor, Tensor]:
     """Two points of the piece each unit is on: the kinks around it, or one step beyond the outermost kink."""
+    # Two points far apart on the piece: a difference quotient at u itself would cancel where u is near a kink.
     ends = torch.tensor([kinks[0] - 1.0, *kinks, kinks[-1] + 1.0], dtype=u.dtype)
     piece = sum((is_on(u, kink).long() for kink in kinks), start=torch.zeros_like(u, dtype=torch.long))
     return ends[piece], ends[piece + 1]
@@ -88,8 +80,7 @@ def _frozen_max(node: Node, inputs: list[Tensor]) -> Step:
     windows = torch.from_numpy(node.windows)
     flat = torch.cat([value.flatten(1) for value in inputs], dim=1)[0]
     entries = torch.where(windows >= 0, flat[windows.clamp(min=0)], -torch.inf)
-    first = (entries == entries.amax(dim=1, keepdim=True)).to(torch.uint8).argmax(dim=1)
-    winner = windows.gather(1, first[:, None])[:, 0]
+    winner = windows.gather(1, first_argmax(entries)[:, None])[:, 0]
 
     def select(_: Parameters, *values: Tensor) -> Tensor:
         return torch.cat([value.flatten(1) for value in values], dim=1)[:, winner].reshape(-1, *node.shape)

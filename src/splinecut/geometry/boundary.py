@@ -130,6 +130,7 @@ def _meetings(partition: Partition, line: Boundary) -> tuple[np.ndarray, np.ndar
     keys = np.concatenate([where, line.classes[ends // 2]], axis=1)
     order = np.lexsort(keys.T[::-1])
     _, start, count = np.unique(keys[order], axis=0, return_index=True, return_counts=True)
+    # Exactly two: where more meet, the boundary forks or crosses itself and no one turn is defined.
     pairs = start[count == 2]
     return ends[order[pairs]], ends[order[pairs + 1]]
 
@@ -170,6 +171,7 @@ def _contenders(partition: Partition, values: np.ndarray, margin: float) -> Bool
 
     The largest output is nowhere below max_k min_corners f_k, so a class that stays below that never wins.
     """
+    # At corners only: affine functions take their extremes there.
     corners = values[partition.indices]
     lowest = np.minimum.reduceat(corners, partition.offsets[:-1])
     highest = np.maximum.reduceat(corners, partition.offsets[:-1])
@@ -193,6 +195,7 @@ def _segments(
     onward = next_place(partition.offsets)[place]
     here = values[partition.indices[place], i] - values[partition.indices[place], j]
     there = values[partition.indices[onward], i] - values[partition.indices[onward], j]
+    # A tie at a corner counts once, at the corner, not on the two edges that end there.
     is_zero = np.abs(here) <= margin
     is_hit = is_zero | (np.minimum(here, there) < -margin) & (np.maximum(here, there) > margin)
     above = np.bincount(owner[here > margin], minlength=len(regions)) > 0
@@ -204,6 +207,7 @@ def _segments(
     side = (above.astype(np.int64) - below)[owner[hits[:, 0]]]
     at, along = place[hits], onward[hits]
     is_forward, is_backward = along[:, 0] == at[:, 1], along[:, 1] == at[:, 0]
+    # Along the window's rim nothing lies on the other side, so no class changes.
     is_window_side = partition.edge_layer[np.where(is_forward, at[:, 0], at[:, 1])] < 0
     is_segment = (side == 0) | ((is_forward | is_backward) & ~is_window_side)
     at, along, share, side = (each[is_segment] for each in (at, along, share, side))
@@ -211,6 +215,7 @@ def _segments(
     uv = _between(partition.vertices[partition.indices], at, along, share)
     ends = uv[:, :1] + np.stack([low, high], axis=1)[..., None] * (uv[:, 1:] - uv[:, :1])
     where = np.where(share > 0, at, -1 - partition.indices[at])
+    # Ends that a third class cut short lie inside the region and meet no cut.
     where[low > 0, 0], where[high < 1, 1] = INSIDE, INSIDE
     region = regions[owner[hits[is_segment, 0]]]
     found = _Found(ends, np.tile([i, j], (len(ends), 1)), region, where, side)
@@ -234,6 +239,7 @@ def _where_top(at_ends: Float[np.ndarray, "n 2 classes"], i: int, margin: float)
     lead = at_ends[:, :, i : i + 1] - at_ends
     start, end = lead[:, 0], lead[:, 1]
     starts_behind, ends_behind = start < -margin, end < -margin
+    # Divided only where the lead changes sign; elsewhere the quotient is not used.
     meets = start / np.where(starts_behind != ends_behind, start - end, 1.0)
     low = np.where(starts_behind, meets, 0.0).max(axis=1, initial=0.0)
     high = np.where(ends_behind, meets, 1.0).min(axis=1, initial=1.0)

@@ -124,6 +124,7 @@ def _seams(partition: Partition, _: Graph) -> Iterator[Finding]:
     start, stop = partition.indices, partition.indices[next_place(partition.offsets)]
     names = np.minimum(start, stop) * len(partition.vertices) + np.maximum(start, stop)
     edge, count = np.unique(names, return_inverse=True, return_counts=True)[1:]
+    # Sides of the window belong to one region.
     wrong = np.abs(count[edge] - np.where(inside, 2, 1))
     yield from _worst("seam", "place", wrong, partition.vertices[start])
 
@@ -180,6 +181,7 @@ def _values(partition: Partition, graph: Graph, uv: np.ndarray) -> Iterator[tupl
     size = magnitudes(graph, partition.slice)
     folds = [(number, layer) for number, layer in enumerate(graph.layers) if layer.bits]
     sources = {graph[layer.node].inputs[0] for _, layer in folds}
+    # A few at least: one wide layer must not bring the number of points to zero.
     n_rows = max(16, _BYTES // (8 * sum(node.size for node in graph.nodes)))
     for first in range(0, len(uv), n_rows):
         values = graph.trail(partition.slice.embed(uv[first : first + n_rows]), {*sources, graph.output})
@@ -202,6 +204,7 @@ def _within(order: np.ndarray, end: np.ndarray, here: slice) -> np.ndarray:
 
 def _against(rows: np.ndarray, which: np.ndarray, code: np.ndarray, zero: np.ndarray) -> Float[np.ndarray, " which"]:
     """How far the worst unit of row which[i] lies on the other side than code[i] says; 0 when none does."""
+    # Values within `zero` may have either bit: corners lie on cuts.
     above, below = np.packbits(rows > zero, axis=1), np.packbits(rows < -zero, axis=1)
     wrong = (below[which] & code) | (above[which] & ~code)
     sizes = np.zeros(len(which))

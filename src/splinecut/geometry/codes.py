@@ -17,8 +17,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from splinecut.errors import InputError, unknown
-from splinecut.geometry import soft_codes as soft
-from splinecut.geometry.graph import Graph, Layer, Node, is_on
+from splinecut.geometry.graph import Graph, Layer, Node, first_argmax, is_on
 
 Mean = Callable[["Float[np.ndarray, ' layers']", "Int[np.ndarray, ' layers']"], float]
 """(share of differing bits per layer, number of bits per layer) -> one number for the network."""
@@ -88,32 +87,6 @@ def codes(
     return Codes(tuple(layer.name for layer in layers), tuple(sizes), held, packed)
 
 
-@dataclass(frozen=True)
-class SoftCodes:
-    """For every unit the probability that it is on, layer by layer; see `geometry.soft`."""
-
-    layers: tuple[str, ...]
-    shares: tuple[Float[Tensor, " samples units"], ...]
-
-
-@torch.no_grad()
-def soft_codes(
-    graph: Graph, x: Float[Tensor, " samples *input"], beta: float = 1.0, noise: soft.Noise = soft.logistic
-) -> SoftCodes:
-    """The soft codes of the samples x: SiLU's own at beta = 1, GELU's with gaussian noise, hard ones at beta = inf."""
-    layers = tuple(layer.name for layer in graph.layers if layer.bits)
-    units = ((layer, inputs[0]) for layer, inputs in visit(graph, _like_parameters(graph, x)) if layer.bits)
-    return SoftCodes(layers, tuple(soft.soft_code(u - layer.kink, beta, noise).flatten(1) for layer, u in units))
-
-
-def soft_distance(a: SoftCodes, b: SoftCodes) -> float:
-    """The expected share of differing bits under common noise, unweighted mean over layers; `distance` if hard."""
-    if a.layers != b.layers or [s.shape for s in a.shares] != [s.shape for s in b.shares]:
-        raise InputError("soft codes must come from the same layers and samples; use one architecture and one probe")
-    shares = [soft.soft_distance(x, y) for x, y in zip(a.shares, b.shares, strict=True)]
-    return sum(shares) / max(len(shares), 1)
-
-
 def visit(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[Layer, list[Tensor]]]:
     """Every folding layer with the values it reads, in order, while the network runs; nothing is kept."""
     layers: dict[str, list[Layer]] = {}
@@ -135,7 +108,7 @@ def _packed(
 ) -> list[UInt8[np.ndarray, " samples bytes"]]:
     tables = (
         is_on(inputs[0], layer.kink).flatten(1) if layer.bits else _winners(graph[layer.node], inputs)
-        for layer, inputs in visit(graph, _like_parameters(graph, x))
+        for layer, inputs in visit(graph, like_parameters(graph, x))
         if layer.bits or winners
     )
     return [
@@ -150,25 +123,17 @@ def _winners(node: Node, inputs: list[Tensor]) -> Bool[Tensor, " samples entries
     windows = torch.from_numpy(node.windows).to(inputs[0].device)
     flat = torch.cat([value.flatten(1) for value in inputs], dim=1)
     entries = torch.where(windows >= 0, flat[:, windows.clamp(min=0)], -torch.inf)
-    return soft.soft_assignment(entries, torch.inf).bool().flatten(1)
+    return torch.nn.functional.one_hot(first_argmax(entries), entries.shape[-1]).bool().flatten(1)
 
 
 def _n_entries(node: Node) -> int:
     return 0 if node.windows is None else node.windows.size
 
 
-def _like_parameters(graph: Graph, x: Tensor) -> Tensor:
+def like_parameters(graph: Graph, x: Tensor) -> Tensor:
+    """x on the device and in the precision of the graph's parameters."""
     like = next((p for p in graph.parameters.values() if p.is_floating_point()), x)
     return x.to(like.device, like.dtype)
-
-
-def pack(
-    layers: Sequence[str], on: Sequence[Bool[np.ndarray, " samples units"]], held: Sequence[np.ndarray] | None = None
-) -> Codes:
-    """Codes of the given on/off tables, one (samples, units) table per layer; `held` picks units of each."""
-    units = tuple(np.arange(table.shape[1]) for table in on) if held is None else tuple(held)
-    packed = tuple(np.packbits(table[:, chosen], axis=1) for table, chosen in zip(on, units, strict=True))
-    return Codes(tuple(layers), tuple(table.shape[1] for table in on), units, packed)
 
 
 def sample_units(n_units: Sequence[int], per_layer: int, seed: int = 0) -> tuple[Int[np.ndarray, " held"], ...]:
@@ -241,6 +206,7 @@ def _pairwise(words: np.ndarray, block: int = 2048) -> Int[np.ndarray, "codes co
 
 def _words(packed: UInt8[np.ndarray, " samples bytes"]) -> np.ndarray:
     flat = packed.reshape(-1)
+    # Padding is zero on both sides of a comparison, so it never differs.
     return np.pad(flat, (0, -len(flat) % 8)).view(np.uint64)
 
 

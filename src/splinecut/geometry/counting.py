@@ -1,4 +1,4 @@
-"""How many regions one layer draws, exactly, in any input dimension; and what pruning does to that number.
+"""Exact numbers of regions of one layer in any input dimension, and bounds on them under pruning.
 
 A unit cuts R^D along the hyperplane {x : <w, x> + c = 0}. Floating-point weights are rational numbers, so an
 arrangement is held here in whole numbers and nothing is ever rounded: parallel, coincident and concurrent

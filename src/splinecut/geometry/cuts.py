@@ -1,4 +1,4 @@
-"""The cut of each unit, and how far apart two cuts lie.
+"""Hyperplanes of units (cuts), batch norm folded in, and distances between them.
 
 A unit's cut is the hyperplane {x : <w, x> + c = 0} on which it changes state, seen in the space of its layer's
 inputs. Batch norm belongs to the unit, so it is folded in first; a convolution has one cut per channel, that of its

@@ -108,6 +108,7 @@ class Graph:
     def last_use(self) -> dict[str, int]:
         """Position of the last node that reads each value; the output is read at the very end."""
         last = {name: place for place, node in enumerate(self.nodes) for name in node.inputs}
+        # Also where an inner node reads it: the output must outlive its last reader.
         last[self.output] = len(self.nodes)
         return last
 
@@ -140,6 +141,7 @@ class Graph:
 
     def with_state(self, state: Mapping[str, Tensor]) -> Graph:
         """The same graph with newer weights, e.g. `model.state_dict()` an epoch later; spares a second trace."""
+        # They were computed from the old weights while tracing, and would silently stay old.
         derived = [key for key in self.parameters if key.startswith("derived:")]
         if derived:
             raise InputError(f"weights computed from parameters cannot be exchanged ({derived[0]}); trace again")
@@ -168,3 +170,19 @@ def _layers(nodes: Iterable[Node]) -> Iterable[Layer]:
 def is_on(values: Float[Tensor, "points ..."], kink: float = 0.0) -> Bool[Tensor, "points ..."]:
     """True where a unit's input is above its kink; the only place where `>` is chosen over `>=`."""
     return values > kink
+
+
+def first_argmax(values: Float[Tensor, "... pieces"]) -> Tensor:
+    """The lowest index among the largest entries of the last axis (torch leaves the choice among ties open)."""
+    is_largest = values == values.amax(dim=-1, keepdim=True)
+    return is_largest.to(torch.uint8).cumsum(dim=-1).eq(0).sum(dim=-1)
+
+
+def refuse_smooth(graph: Graph) -> None:
+    """Raises InputError where exact geometry is asked of a graph that was traced with `smooth=True`."""
+    smooth = next((node for node in graph.nodes if node.role == "smooth"), None)
+    if smooth is not None:
+        raise InputError(
+            f"{smooth.op} in layer {smooth.path or '(network)'} is smooth, so the network has no exact pieces; "
+            "soft codes (splinecut.geometry.soft_codes) describe it"
+        )

@@ -1,4 +1,4 @@
-"""The exact pieces of a network along a segment: where its units change state between a and b.
+"""Exact affine pieces of a network along a segment between two inputs.
 
 The same idea as in the plane, in one dimension, where it reaches deep networks. The segment starts as two vertices.
 The network runs on the vertices; before each folding step, a unit that is strictly on one side of its kink at one
@@ -13,8 +13,10 @@ too many rows it is cut into parts, and each part runs to the end of the network
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,8 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from splinecut.errors import InputError, SplinecutError
-from splinecut.geometry.affine import refuse_smooth
-from splinecut.geometry.graph import Graph, Node
+from splinecut.geometry.graph import Graph, Node, refuse_smooth
 from splinecut.geometry.line_crossings import Crossings, crossings
 
 Progress = Callable[[float], object]
@@ -111,53 +112,6 @@ def pieces_along(
     return Pieces(t, layer[1:-1], unit[1:-1], values, tuple(folding.name for folding in graph.layers))
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """How many pieces a whole segment has, from counting in windows of it; +- `standard_error`."""
-
-    pieces: float
-    standard_error: float
-    n_counted: int
-    share: float  # of the segment that was counted
-
-    def __str__(self) -> str:
-        return (
-            f"about {self.pieces:,.0f} +- {self.standard_error:,.0f} pieces "
-            f"({self.n_counted:,} breakpoints counted on {self.share:.3%} of the segment)"
-        )
-
-
-def estimate_pieces(
-    graph: Graph,
-    a: Float[Tensor, " *input"],
-    b: Float[Tensor, " *input"],
-    n_windows: int = 8,
-    width: float = 1e-3,
-    seed: int = 0,
-) -> Estimate:
-    """An unbiased estimate of len(pieces_along(graph, a, b)) for networks where the whole would take too long.
-
-    The segment is divided into `n_windows` parts and each part into cells of about the given width; one cell of each
-    part is drawn and its breakpoints counted exactly. The standard error is taken from the spread between the
-    cells as if they were drawn freely, so it is on the safe side.
-    """
-    if not (n_windows >= 2 and 0 < width <= 1 / n_windows):
-        raise InputError(
-            f"n_windows must be at least 2 and width in (0, 1/n_windows], got {n_windows} and {width}; "
-            "for more of the segment use pieces_along"
-        )
-    n_cells = round(1 / (n_windows * width))
-    cell = 1 / (n_windows * n_cells)
-    chosen = np.arange(n_windows) * n_cells + np.random.default_rng(seed).integers(n_cells, size=n_windows)
-    counts = np.array([len(pieces_along(graph, a, b, i * cell, (i + 1) * cell)) - 1 for i in chosen.tolist()])
-    return Estimate(
-        pieces=1 + float(counts.mean() / cell),
-        standard_error=float(counts.std(ddof=1) / cell / np.sqrt(n_windows)),
-        n_counted=int(counts.sum()),
-        share=n_windows * cell,
-    )
-
-
 def _first_stretch(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> _Stretch:
     t = torch.tensor([start, stop], dtype=torch.float64)
     weight = t.view(2, *[1] * a.dim())
@@ -177,6 +131,7 @@ class _Run:
         """Runs the stretch from node `place` to the output, in parts where it grows too long."""
         for here in range(place, len(self.graph.nodes)):
             node = self.graph.nodes[here]
+            # A part that was cut off here has its crossings already.
             if node.role != "affine" and not (is_refined and here == place):
                 crossings = self.crossings(node, stretch)
                 parts = _parts(len(stretch.t) + len(crossings.left), self.row_limit)
@@ -221,6 +176,7 @@ def _refine(node: Node, stretch: _Stretch, crossings: Crossings, first: int, las
         row = place[crossings.snap_vertex] - first
         is_here = (row >= 0) & (row < last - first)
         values = live[node.inputs[0]].flatten(1)
+        # Exactly on the kink: an interpolated value off by rounding would have a side, and cross once more.
         values[row[is_here], crossings.snap_unit[is_here]] = crossings.snap_kink[is_here]
         live[node.inputs[0]] = values.view_as(live[node.inputs[0]])
     layer, unit = stretch.layer[left], stretch.unit[left]
@@ -244,6 +200,7 @@ def _row_limit(graph: Graph, chunk_bytes: int) -> int:
         live.add(node.name)
         widest = max(widest, sum(size[name] for name in live))
         live -= {name for name in live if graph.last_use.get(name, -1) <= place}
+    # Some rows at least: parts share their end rows, and tiny parts would compute little else.
     return max(16, chunk_bytes // max(widest, 1))
 
 
@@ -259,3 +216,14 @@ def _check(graph: Graph, a: Tensor, b: Tensor, start: float, stop: float) -> Non
         raise InputError("a and b are the same input, so there is no segment between them; pass two different ones")
     if not start < stop:
         raise InputError(f"start must be below stop, got {start} and {stop}; the whole segment is 0 to 1")
+
+
+def __getattr__(name: str) -> Any:
+    """`estimate_pieces` and `Estimate`, which 0.1 had here."""
+    if name in ("estimate_pieces", "Estimate"):
+        from splinecut.geometry import estimates
+
+        text = f"splinecut.geometry.line.{name} is now splinecut.geometry.estimates.{name}; the old name goes in 0.3"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return getattr(estimates, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Where units change state between neighbouring vertices of a line, in order, each place once.
+"""Finds where units change state between neighbouring vertices of a segment.
 
 Between two neighbours every value is linear in the share tau of the way, so a unit of a fold crosses its kink at most
 once and the winner of a maximum changes where straight lines cross: both are found in closed form.
@@ -54,6 +54,7 @@ def crossings(
 
     A value within `tolerance` times the largest is zero; changes closer than `width` in t are one.
     """
+    # Relative to the layer: a unit may cancel to zero, and rounding is relative to what it was summed from.
     margin = tolerance * float(values.abs().amax())
     if node.role == "max":
         found = [_overtakings(node, values, margin)]
@@ -72,11 +73,13 @@ def crossings(
 def _merge(t: Tensor, width: float, left: Tensor, tau: Tensor, layer: Tensor, unit: Tensor, kink: Tensor) -> Crossings:
     """One vertex for crossings that coincide, none for those that coincide with a vertex there is."""
     length = t[left + 1] - t[left]
+    # A crossing next to a vertex is that vertex; a second one there would make a piece of no length.
     is_inside = (tau * length > width) & ((1 - tau) * length > width)
     left, tau, layer, unit, kink, length = (each[is_inside] for each in (left, tau, layer, unit, kink, length))
     is_new = torch.ones_like(is_inside[is_inside])
     is_new[1:] = (left[1:] != left[:-1]) | ((tau[1:] - tau[:-1]) * length[1:] > width)
     vertex = is_new.cumsum(0) - 1
+    # All units of a merged vertex are snapped, not just the first: else the others cross again right beside it.
     has_kink = ~kink.isnan()
     snaps = (vertex[has_kink], unit[has_kink], kink[has_kink])
     return Crossings(left[is_new], tau[is_new], layer[is_new], unit[is_new], *snaps)
@@ -106,6 +109,7 @@ def _overtakings(node: Node, values: Float[Tensor, " rows entries"], margin: flo
     before, after = entries[left, window], entries[left + 1, window]
     slope = torch.where(before.isfinite(), after - before, -torch.inf)
     best = before.masked_fill(~is_top[left, window], -torch.inf)
+    # Of entries tied at the left end the steepest leads from there on.
     present = torch.where(best.isfinite(), slope, -torch.inf).argmax(dim=1, keepdim=True)
     found = [(left[:0], before[:0, 0], window[:0])]
     while len(left):
@@ -113,6 +117,7 @@ def _overtakings(node: Node, values: Float[Tensor, " rows entries"], margin: flo
         behind = before.gather(1, present) - before
         meets = torch.where(gain > 0, behind / gain, torch.inf)
         tau = meets.amin(dim=1, keepdim=True)
+        # Of several met at once the steepest takes over; the others would be overtaken at the same point.
         present = torch.where(meets <= tau, slope, -torch.inf).argmax(dim=1, keepdim=True)
         goes_on = ((tau > 0) & (tau < 1))[:, 0]
         left, window, before, slope, present = (each[goes_on] for each in (left, window, before, slope, present))

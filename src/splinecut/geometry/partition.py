@@ -1,4 +1,4 @@
-"""The exact partition of a window into regions on which the network is one affine map, and the questions it answers."""
+"""The exact partition of a window into regions on which the network is affine: `subdivide` and `Partition`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int, Int64, UInt64
 from numpy.typing import ArrayLike
 
 from splinecut.errors import InputError
 from splinecut.files import write_atomically
 from splinecut.geometry.codes import Codes
-from splinecut.geometry.graph import Graph, Layer
+from splinecut.geometry.graph import Graph, Layer, refuse_smooth
 from splinecut.geometry.slices import Slice
 from splinecut.geometry.subdivision import affine_fit as fitting
 from splinecut.geometry.subdivision import point_location as locating
@@ -72,6 +72,13 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"Partition({len(self):,} regions, {len(self.vertices):,} vertices, {len(self.layers)} folding layers)"
+
+    def code_hashes(self) -> UInt64[np.ndarray, " regions"]:
+        """A number for each region that follows from its code alone: equal wherever the code is, for colours."""
+        # The column of zeros: networks without folding layers have no code to add up.
+        code = np.concatenate([np.zeros((len(self), 1), np.uint8), *self.codes.packed], axis=1)
+        multipliers = np.random.default_rng(0).integers(1, 2**31, size=code.shape[1], dtype=np.uint64)
+        return (code * multipliers).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
     @cached_property
     def _measures(self) -> tuple[np.ndarray, np.ndarray]:
@@ -201,16 +208,13 @@ def subdivide(
             f"the slice lies in inputs of shape {region.input_shape}, the network takes {graph.input_shape}; "
             "give the slice an origin of the network's input shape"
         )
-    smooth = [node.name for node in graph.nodes if node.role == "smooth"]
-    if smooth:
-        raise InputError(
-            f"{smooth[0]} is smooth, so it has no cuts; exact geometry needs a graph traced without smooth"
-        )
+    refuse_smooth(graph)
     if max_regions < 1 or not 0 <= tolerance < 1:
         raise InputError(f"need max_regions >= 1 and 0 <= tolerance < 1, got {max_regions} and {tolerance}")
     with torch.no_grad(), _one_thread_unless(any(node.op.startswith("conv") for node in graph.nodes)):
         blocks = [_finished(graph, block) for block in vertices.run(graph, region, tolerance, max_regions, progress)]
         mesh, outputs, packed = _joined(blocks)
+        # Three corners of a sliver lose the slopes to rounding; autograd does not.
         thin = fitting.thin_polygons(mesh.offsets, mesh.ring, mesh.uv)
         centres = polygons.areas_and_centroids(mesh.offsets, mesh.ring, mesh.uv)[1][thin]
         thin_affine = fitting.affine_by_differentiation(graph, region, centres)
@@ -263,6 +267,7 @@ def _joined(blocks: list[_Finished]) -> _Finished:
     if len(blocks) == 1:
         return blocks[0]
     keys = np.concatenate([block.mesh.keys for block in blocks])
+    # Blocks repeat the vertices along their seams; equal keys are one vertex, which rounded coordinates could not tell.
     keys, first, number = np.unique(keys, return_index=True, return_inverse=True)
     starts = np.cumsum([0, *(len(block.mesh.uv) for block in blocks)])
     sizes = np.concatenate([np.diff(block.mesh.offsets) for block in blocks])

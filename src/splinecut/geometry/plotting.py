@@ -1,4 +1,4 @@
-"""Pictures of partitions: cuts coloured by layer, regions filled, the decision boundary in red.
+"""Plots of partitions: cuts coloured by layer, regions filled, the decision boundary in red.
 
 Everything is drawn from the exact polygons, never from a raster of samples. Colours are told apart by readers with
 any colour vision; the boundary stands out by weight as well. Files are written by suffix: PNG, SVG or PDF.
@@ -47,10 +47,7 @@ def pastel(partition: Partition) -> Float[np.ndarray, "regions 4"]:
     """A pale tint per region, fixed by its code, so that a region keeps its tint wherever it is drawn."""
     from matplotlib.colors import hsv_to_rgb
 
-    code = np.concatenate([np.zeros((len(partition), 1), np.uint8), *partition.codes.packed], axis=1)
-    multipliers = np.random.default_rng(0).integers(1, 2**31, size=code.shape[1], dtype=np.uint64)
-    mixed = (code * multipliers).sum(axis=1, dtype=np.uint64)
-    hue = (mixed * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)).astype(float) / 2**24
+    hue = (partition.code_hashes() >> np.uint64(40)).astype(float) / 2**24
     rgb = hsv_to_rgb(np.stack([hue, np.full_like(hue, 0.13), np.full_like(hue, 0.99)], axis=-1))
     return np.concatenate([rgb, np.ones((len(rgb), 1))], axis=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -56,6 +56,7 @@ class Slice:
         spanning = np.stack([other - start for other in others])
         _refuse_parallel(spanning)
         axes, corners = np.linalg.qr(spanning.reshape(2, -1).T)
+        # QR leaves signs open: b must lie on the positive first axis, on every machine.
         turn = np.where(np.diag(corners) < 0, -1.0, 1.0)
         points = np.concatenate([np.zeros((1, 2)), corners.T * turn])
         low, high = points.min(axis=0), points.max(axis=0)
@@ -95,6 +96,41 @@ class Slice:
         return np.linalg.lstsq(self.basis.reshape(2, -1).T, points.T, rcond=None)[0].T
 
 
+def slices_through(
+    probe: Float[Tensor, "samples *input"], classes: Int64[np.ndarray, " samples"], n: int, seed: int
+) -> list[Slice]:
+    """`n` planes, each through three inputs of different classes as far as there are such, drawn by `seed`.
+
+    Inputs of two numbers are a plane already: the one slice is then the smallest upright square that holds them all.
+    """
+    points = probe.detach().cpu().double().numpy()
+    if points[0].size < 2 or len(points) < 3:
+        raise InputError(
+            f"slices need at least 3 inputs of 2 or more numbers, got shape {tuple(probe.shape)}; pass more inputs, or "
+            "prune by another method"
+        )
+    if points.shape[1:] == (2,):
+        return [_square(points)]
+    generator = np.random.default_rng(seed)
+    return [Slice.through(*points[_triple(classes, generator)]) for _ in range(n)]
+
+
+def _square(points: Float[np.ndarray, "samples 2"]) -> Slice:
+    low, high = points.min(axis=0), points.max(axis=0)
+    half = max(float((high - low).max()) / 2, np.finfo(np.float32).tiny)
+    corners = half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    return Slice(np.zeros(2), np.eye(2), (low + high) / 2 + corners)
+
+
+def _triple(classes: Int64[np.ndarray, " samples"], generator: np.random.Generator) -> Int64[np.ndarray, " 3"]:
+    """Three different samples; the first ones of a shuffled list that bring new classes, then any others."""
+    order = generator.permutation(len(classes))
+    _, first = np.unique(classes[order], return_index=True)
+    fresh = np.sort(first)
+    others = np.setdiff1d(np.arange(len(order)), fresh)
+    return order[np.concatenate([fresh, others])[:3]]
+
+
 def _array(name: str, value: Any) -> Float[np.ndarray, "..."]:
     value = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
     array = np.array(value, dtype=np.float64)
@@ -114,6 +150,7 @@ def _turn(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _refuse_parallel(basis: Float[np.ndarray, "2 ..."]) -> None:
     lengths = np.linalg.norm(basis.reshape(2, -1), axis=1)
     scaled = basis.reshape(2, -1) / np.where(lengths > 0, lengths, 1)[:, None]
+    # Scaled first: short axes are fine, nearly parallel ones lose digits in (u, v).
     if lengths.min() == 0 or np.linalg.svd(scaled, compute_uv=False)[-1] < 1e-9:
         raise InputError("the axes of a slice must not be parallel or zero; give two independent directions")
 
@@ -125,6 +162,7 @@ def _convex(window: np.ndarray) -> Float[np.ndarray, "corners 2"]:
         window = window[::-1].copy()
     steps = np.roll(window, -1, axis=0) - window
     turns = _turn(steps, np.roll(steps, -1, axis=0))
+    # Left turns alone also hold for a star that winds twice; one turn in all makes it a polygon.
     angle = np.arctan2(turns, (steps * np.roll(steps, -1, axis=0)).sum(axis=1)).sum()
     if (turns <= 0).any() or not np.isclose(angle, 2 * np.pi):
         raise InputError("window must be a strictly convex polygon; list its corners in order, without repeats")

@@ -1,4 +1,4 @@
-"""Smooth activations as splines whose region is assigned by chance: soft codes that harden as noise goes.
+"""Soft codes: for networks with smooth activations, the probability that each unit is on.
 
 A spline activation picks, for its input u, the piece of largest value: relu(u) = max(0, u). If noise of inverse
 temperature beta disturbs the choice, each piece is picked with a probability, and the expected output is smooth
@@ -17,6 +17,7 @@ and for all u the smooth activation is within 0.2785 / beta (logistic) or 0.17 /
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import log
 
 import torch
@@ -24,6 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splinecut.errors import InputError
+from splinecut.geometry.codes import like_parameters, visit
+from splinecut.geometry.graph import Graph, first_argmax, is_on
 
 Noise = Callable[[Tensor], Tensor]
 """Distribution function of the noise: the probability that u + noise > 0, as a function of u in units of the noise."""
@@ -43,7 +46,7 @@ def soft_code(u: Float[Tensor, " *shape"], beta: float = 1.0, noise: Noise = log
     """The probability in [0, 1] that a unit with input u is on; at beta = inf the bit itself (`> 0` is on)."""
     _check_beta(beta)
     if beta == torch.inf:
-        return (u > 0).to(u.dtype)
+        return is_on(u).to(u.dtype)
     return noise(beta * u)
 
 
@@ -71,10 +74,32 @@ def soft_assignment(values: Float[Tensor, "... pieces"], beta: float = 1.0) -> F
     return torch.softmax(beta * values, dim=-1)
 
 
-def first_argmax(values: Float[Tensor, "... pieces"]) -> Tensor:
-    """The lowest index among the largest entries of the last axis (torch leaves the choice among ties open)."""
-    is_largest = values == values.amax(dim=-1, keepdim=True)
-    return is_largest.to(torch.uint8).cumsum(dim=-1).eq(0).sum(dim=-1)
+@dataclass(frozen=True)
+class SoftCodes:
+    """For every unit of a network the probability that it is on, layer by layer."""
+
+    layers: tuple[str, ...]
+    shares: tuple[Float[Tensor, " samples units"], ...]
+
+    def distance(self, other: SoftCodes) -> float:
+        """The expected share of differing bits under common noise, unweighted mean over layers.
+
+        For hard codes it is `geometry.codes.distance`.
+        """
+        if self.layers != other.layers or [s.shape for s in self.shares] != [s.shape for s in other.shares]:
+            raise InputError("soft codes must come from the same layers and samples; use one architecture, one probe")
+        shares = [soft_distance(a, b) for a, b in zip(self.shares, other.shares, strict=True)]
+        return sum(shares) / max(len(shares), 1)
+
+
+@torch.no_grad()
+def soft_codes(
+    graph: Graph, x: Float[Tensor, " samples *input"], beta: float = 1.0, noise: Noise = logistic
+) -> SoftCodes:
+    """The soft codes of the samples x: SiLU's own at beta = 1, GELU's with gaussian noise, hard ones at beta = inf."""
+    layers = tuple(layer.name for layer in graph.layers if layer.bits)
+    units = ((layer, inputs[0]) for layer, inputs in visit(graph, like_parameters(graph, x)) if layer.bits)
+    return SoftCodes(layers, tuple(soft_code(u - layer.kink, beta, noise).flatten(1) for layer, u in units))
 
 
 def soft_distance(a: Float[Tensor, " *shape"], b: Float[Tensor, " *shape"]) -> float:

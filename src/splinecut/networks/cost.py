@@ -1,4 +1,4 @@
-"""What a network costs: parameters, FLOPs of a forward pass, bytes it moves.
+"""Cost of a network: parameters, FLOPs and bytes moved of a forward pass.
 
 Nothing is computed to find out. The network runs on fake tensors, which have a shape but no data, so
 counting ResNet-50 takes a second and leaves weights, statistics, mode and random state as they were.
@@ -130,16 +130,6 @@ def _fake(value: Any, batch: int, reference: Tensor) -> Any:
 def forward_flops(model: nn.Module, example: Example) -> int:
     """FLOPs of a forward pass of one input: two for every multiply-add of convolutions and matrix products."""
     return cost(model, example).flops
-
-
-def macs(model: nn.Module, example: Example) -> int:
-    """Multiply-adds of a forward pass of one input."""
-    return cost(model, example).macs
-
-
-def bytes_moved(model: nn.Module, example: Example, batch: int = 1) -> int:
-    """Bytes a forward pass reads and writes per input, when `batch` inputs go through together."""
-    return cost(model, example, batch).bytes
 
 
 class _Traffic(TorchDispatchMode):

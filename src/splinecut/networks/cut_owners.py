@@ -1,8 +1,8 @@
-"""Whose cut it is: for every folding unit of a traced network, the unit of a group that it leaves with.
+"""Which unit of a group each folding unit of a traced network is pruned with.
 
-Every unit of every group gets a tag, a random number, and the tags flow through the graph in place of values. What
-makes a unit puts its tag on its channel, what moves or averages entries is run on the tags themselves, and whatever
-still carries a tag where it is folded belongs to that unit. A mixture of units matches no tag and belongs to nobody.
+Every unit of every group gets a tag, a random number, and the tags are passed through the graph in place of values.
+Operators that make units put the units' tags on their channels; operators that move or average entries run on the
+tags. A folding unit whose input carries a tag belongs to the tag's unit; a mixture of units matches no tag.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from splinecut.geometry.graph import Graph, Node
-from splinecut.networks.groups.values import Groups
+from splinecut.networks.groups.values import Groups, Producer, UnitGroup
+from splinecut.networks.operators.table import ops_where
 
-NOBODY = -1
-_MAKES = ("linear", "matmul", "conv")  # operations that mix channels: tags come from their weights
-_ALIKE = ("batch_norm", "add", "sub", "rsub", "mul", "div", "neg", "identity")  # keep a unit what it is
+NO_UNIT = -1
+_MAKES = ops_where("makes_units")  # tags come from their weights
+_ALIKE = ops_where("keeps_units")  # hand tags on as they are
 
 
 @dataclass(frozen=True)
-class Owners:
+class CutOwners:
     """For each folding layer of the graph, in order, the unit that owns each of its units.
 
-    Units count through all groups, one after the other; NOBODY where no group's unit is folded.
+    Units count through all groups, one after the other; NO_UNIT where no group's unit is folded.
     """
 
     of: tuple[Int64[np.ndarray, " folded"], ...]
@@ -36,7 +37,7 @@ class Owners:
         self, layer: Int64[np.ndarray, " cuts"], unit: Int64[np.ndarray, " cuts"]
     ) -> Int64[np.ndarray, " cuts"]:
         """Who owns each (layer, unit)."""
-        found = np.full(len(layer), NOBODY)
+        found = np.full(len(layer), NO_UNIT)
         for place, owner in enumerate(self.of):
             found[layer == place] = owner[unit[layer == place]]
         return found
@@ -48,9 +49,10 @@ class Owners:
         return np.bincount(owner[owner >= 0], np.asarray(amount)[owner >= 0], minlength=self.n_units)
 
 
-def owners(graph: Graph, groups: Groups) -> Owners:
+def owners(graph: Graph, groups: Groups) -> CutOwners:
     """The owner of every folding unit of `graph`, which was traced from the network the groups were read from."""
     n_units = groups.n_units
+    # Random reals: a mean or sum of several tags hits another tag with probability zero; whole numbers would.
     tags = torch.from_numpy(np.random.default_rng(0).uniform(1, 2, n_units))
     made = _made(groups, tags)
     values: dict[str, Tensor] = {graph.nodes[0].name: torch.zeros(1, *graph.input_shape, dtype=tags.dtype)}
@@ -58,7 +60,24 @@ def owners(graph: Graph, groups: Groups) -> Owners:
     for node in graph.nodes[1:]:
         values[node.name] = _flow(double, node, values, made)
     read = {node.name: (values[node.inputs[0]] if node.role == "fold" else values[node.name]) for node in _folds(graph)}
-    return Owners(tuple(_matched(read[layer.node].reshape(-1), tags) for layer in graph.layers), n_units)
+    return CutOwners(tuple(_matched(read[layer.node].reshape(-1), tags) for layer in graph.layers), n_units)
+
+
+def producer_of(graph: Graph, groups: Groups, node: str) -> tuple[UnitGroup, Producer] | None:
+    """The group whose units the folding step `node` folds, and a layer that makes them; None where there is none.
+
+    Looks back through batch norms and sums only. What it finds is stored with frames, so it does not follow `owners`,
+    which knows more operators.
+    """
+    made = {producer.weight: (group, producer) for group in groups for producer in group.producers if producer.weight}
+    ahead: list[Node] = [graph[name] for name in graph[node].inputs] if graph[node].role == "fold" else []
+    while ahead:
+        step = ahead.pop()
+        if step.parameters.get("weight") in made:
+            return made[step.parameters["weight"]]
+        if step.op in ("batch_norm", "add"):
+            ahead += [graph[name] for name in step.inputs]
+    return None
 
 
 def _folds(graph: Graph) -> list[Node]:
@@ -105,6 +124,7 @@ def _common(node: Node, given: list[Tensor]) -> Tensor:
     assert node.windows is not None
     entries = torch.cat([tag.reshape(-1) for tag in given])[torch.from_numpy(node.windows).clamp(min=0)]
     is_padding = torch.from_numpy(node.windows) < 0
+    # Equal highest and lowest entries mean one tag; padding must enter neither.
     highest = entries.masked_fill(is_padding, -torch.inf).amax(1)
     lowest = entries.masked_fill(is_padding, torch.inf).amin(1)
     return torch.where(highest == lowest, highest, 0.0).view(1, *node.shape)
@@ -113,9 +133,9 @@ def _common(node: Node, given: list[Tensor]) -> Tensor:
 def _matched(values: Tensor, tags: Tensor, slack: float = 1e-12) -> Int64[np.ndarray, " folded"]:
     """The unit whose tag each value is; `slack` is what rounding in an average may do to it."""
     if not len(tags):
-        return np.full(len(values), NOBODY)
+        return np.full(len(values), NO_UNIT)
     ordered, unit = torch.sort(tags)
     place = torch.searchsorted(ordered, values).clamp(max=len(tags) - 1)
     before = (place - 1).clamp(min=0)
     place = torch.where((ordered[before] - values).abs() < (ordered[place] - values).abs(), before, place)
-    return torch.where((ordered[place] - values).abs() <= slack, unit[place], NOBODY).numpy()
+    return torch.where((ordered[place] - values).abs() <= slack, unit[place], NO_UNIT).numpy()

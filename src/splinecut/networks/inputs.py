@@ -1,4 +1,4 @@
-"""What a network is called with: one tensor or a tuple of arguments, taken apart into rows and moved to the network.
+"""Arguments of a network, one tensor or a tuple: splitting into rows, moving to the network's device, checking.
 
 An example or a probe is one tensor, (samples, *input), or a tuple of the network's arguments, such as token ids and
 an attention mask. Tensors with as many rows as the first one are split together; all else is passed on whole.

@@ -1,4 +1,4 @@
-"""How long a forward pass takes here and now: a measurement, not a property of the network."""
+"""Measures the time of a forward pass on this machine."""
 
 from __future__ import annotations
 

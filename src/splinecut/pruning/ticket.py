@@ -62,7 +62,7 @@ class Ticket:
         keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}
         if self.groups is not None:
             self.groups.check(keep)
-            keep = {**self.groups.everything(), **keep}
+            keep = {**self.groups.full_keep(), **keep}
         for kept in keep.values():
             kept.setflags(write=False)
         object.__setattr__(self, "keep", keep)

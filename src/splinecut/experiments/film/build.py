@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from splinecut.errors import SplinecutError
 from splinecut.experiments.film.frames import FoldingLayer, Frame, Frames, Redundancy, Stage
 from splinecut.geometry.cuts import DISTANCES
-from splinecut.geometry.graph import Graph, Layer, Node
+from splinecut.geometry.graph import Graph, Layer
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.subdivision.run import RegionLimit
+from splinecut.networks.cut_owners import producer_of
 from splinecut.networks.groups.read import groups as read_groups
-from splinecut.networks.groups.values import Groups, Producer, UnitGroup
+from splinecut.networks.groups.values import Groups
 from splinecut.networks.trace import trace
 from splinecut.pruning import apply
 from splinecut.pruning.draw import draw
@@ -68,10 +69,7 @@ def folding_layers(layers: Iterable[Layer]) -> tuple[FoldingLayer, ...]:
 
 def _hues(partition: Partition) -> UInt8[np.ndarray, " regions"]:
     """A number per region that follows from its code alone."""
-    code = np.concatenate([np.zeros((len(partition), 1), np.uint8), *partition.codes.packed], axis=1)
-    multipliers = np.random.default_rng(0).integers(1, 2**31, size=code.shape[1], dtype=np.uint64)
-    mixed = (code * multipliers).sum(axis=1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return (mixed >> np.uint64(56)).astype(np.uint8)
+    return (partition.code_hashes() >> np.uint64(56)).astype(np.uint8)
 
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
@@ -118,7 +116,7 @@ def origins(
 ) -> list[Int32[np.ndarray, " units"]]:
     """For every layer of a cut network, which unit of the whole one each of its units is; -1 where nobody knows."""
     found = []
-    makers = [maker(whole, groups, layer.node) for layer in whole.layers]
+    makers = [producer_of(whole, groups, layer.node) for layer in whole.layers]
     for made, layer in zip(makers, folding_layers(smaller.layers), strict=True):
         if made is None:
             found.append(np.full(layer.units, -1, np.int32))
@@ -129,26 +127,13 @@ def origins(
     return found
 
 
-def maker(graph: Graph, groups: Groups, node: str) -> tuple[UnitGroup, Producer] | None:
-    """The group whose units the folding step `node` folds, and a layer that makes them; None where there is none."""
-    made = {producer.weight: (group, producer) for group in groups for producer in group.producers if producer.weight}
-    ahead: list[Node] = [graph[name] for name in graph[node].inputs] if graph[node].role == "fold" else []
-    while ahead:
-        step = ahead.pop()
-        if step.parameters.get("weight") in made:
-            return made[step.parameters["weight"]]
-        if step.op in ("batch_norm", "add"):
-            ahead += [graph[name] for name in step.inputs]
-    return None
-
-
 def redundancies(
     model: nn.Module, region: Slice, groups: Groups, rho: float = 0.05, forms: Sequence[str] = tuple(DISTANCES)
 ) -> tuple[Redundancy, ...]:
     """N_rho between the cuts of every layer with at most `MOST_UNITS` units, with an order by clusters."""
     graph, found = graph_of(model, region), []
     for number, layer in enumerate(graph.layers):
-        made = maker(graph, groups, layer.node)
+        made = producer_of(graph, groups, layer.node)
         if made is None or not 2 <= made[0].size <= MOST_UNITS:
             continue
         drawn = unit_cuts(model, *made)

@@ -19,9 +19,9 @@ from splinecut.experiments.film.build import Measure, film, frame_of, graph_of, 
 from splinecut.experiments.film.frames import FILE, Frames
 from splinecut.experiments.spec import Film
 from splinecut.geometry.partition import subdivide
-from splinecut.geometry.slices import Slice
+from splinecut.geometry.slices import Slice, slices_through
 from splinecut.pruning.engine.context import Bench, Trained
-from splinecut.pruning.methods.channels.boundary import predicted, slices_through
+from splinecut.pruning.methods.channels.boundary import predicted
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 

@@ -1,1 +1,5 @@
-"""The algorithm behind `subdivide`: polygons, crossings, splits, run block by block over a traced network."""
+"""The algorithm behind `geometry.partition.subdivide`: polygons split layer by layer, in blocks that share vertices.
+
+Ragged polygon sets, signs and crossings, the splitting kernels, affine maps and point location. What is asked of a
+finished partition (boundary, certificate, plots) is in `geometry`.
+"""

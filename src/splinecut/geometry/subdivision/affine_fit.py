@@ -14,6 +14,7 @@ from splinecut.geometry.subdivision.polygons import Offsets, Ring, wide_triangle
 def thin_polygons(offsets: Offsets, ring: Ring, xy: Float[np.ndarray, "n 2"]) -> Int64[np.ndarray, " thin"]:
     """Polygons so thin that a map read off their corners would lose more than six digits."""
     height = wide_triangles(offsets, ring, xy)[1]
+    # Slopes divide by the height: 1e-6 of the window leaves about ten of sixteen digits.
     return np.flatnonzero(height < 1e-6 * np.ptp(xy, axis=0).max())
 
 
@@ -41,6 +42,7 @@ def affine_by_differentiation(
             points = torch.from_numpy(uv[part].copy()).requires_grad_()
             flat = points @ torch.from_numpy(region.basis.reshape(2, -1)) + torch.from_numpy(region.origin.ravel())
             outputs = graph.run(flat.reshape(-1, *region.input_shape)).reshape(len(points), -1)
+            # One pass an output for all points: points do not depend on each other, so the sum separates.
             for o in range(n_outputs):
                 (slope,) = torch.autograd.grad(outputs[:, o].sum(), points, retain_graph=True, allow_unused=True)
                 slope = torch.zeros_like(points) if slope is None else slope

@@ -18,6 +18,7 @@ def sign_bits(
     values: Float[np.ndarray, "vertices units"], tolerance: Float[np.ndarray, " units"]
 ) -> tuple[Int64[np.ndarray, "vertices words"], Int64[np.ndarray, "vertices words"]]:
     """Bit tables of the units strictly above and strictly below zero at each vertex; in neither table means zero."""
+    # Three-valued: a cut through a vertex leaves the vertex on neither side, so it splits no edge that ends there.
     return pack_words(values > tolerance), pack_words(values < -tolerance)
 
 
@@ -72,6 +73,7 @@ def edges_of(
     """`at` and `ends` of the edges of the polygons that are cut."""
     places = np.flatnonzero(np.repeat(is_cut, np.diff(offsets)))
     here, onward = ring[places], ring[next_place(offsets)[places]]
+    # By key, not by number: the edge is walked the same way in every block, so both blocks round its points alike.
     turned = keys[here] > keys[onward]
     names, edge = np.unique(np.where(turned, onward << 32 | here, here << 32 | onward), return_inverse=True)
     at = np.full(len(ring), -1)
@@ -92,13 +94,17 @@ def cross_edges(
     A unit joins the vertex of an earlier one on the edge if it is zero there, up to its tolerance.
     """
     a, b = ends.T
+    # Strictly on both sides only: a unit that is zero at an end already has its vertex there.
     edge, unit = set_bits((above[a] & below[b]) | (below[a] & above[b]))
     at_a, at_b = values[a[edge], unit], values[b[edge], unit]
     share = at_a / (at_a - at_b)
+    # Ties by unit: which of several units leads a vertex must not depend on the polygon that asks.
     order = np.lexsort((unit, share, edge))
     edge, unit, share = edge[order], unit[order], share[order]
+    # How far along the edge the unit stays within its tolerance: two vertices nearer than that would be one point.
     reach = (tolerance[unit] / np.abs(at_a - at_b)[order]).clip(max=1.0)
     first = np.flatnonzero(_leads(edge, share, reach))
+    # The lowest unit names the vertex: it is the same whichever of the units was found first.
     low_unit = np.minimum.reduceat(unit, first) if len(unit) else unit
     ranges = np.searchsorted(edge[first], np.arange(len(ends) + 1))
     return Edges(at, ends, ranges, share[first], unit[first], low_unit)
@@ -108,6 +114,7 @@ def _leads(edge: np.ndarray, share: np.ndarray, reach: np.ndarray) -> Bool[np.nd
     """Which crossings get a vertex of their own; the others lie within reach of the last one before that does."""
     leads = np.ones(len(edge), dtype=bool)
     leads[1:] = (np.diff(edge) != 0) | (np.diff(share) > reach[1:])
+    # Compared with the leader, not with the crossing before: chains of near ones would merge points far apart.
     for k in np.flatnonzero(~leads).tolist():
         leader = k - 1
         while not leads[leader]:

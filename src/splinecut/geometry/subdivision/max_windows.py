@@ -42,8 +42,10 @@ def uncut(
     mesh: Mesh, entries: Float[np.ndarray, "vertices windows size"], tolerance: Float[np.ndarray, " windows"]
 ) -> Bool[np.ndarray, "polygons windows"]:
     """Where some entry of the window is largest at all vertices of the polygon, and so everywhere in it."""
+    # Entries tied within tolerance are all largest: otherwise rounding would cut along a line of exact ties.
     is_top = entries >= entries.max(axis=2, keepdims=True) - tolerance[:, None]
     words = pack_words(is_top.reshape(len(entries), -1))
+    # Differences of entries are affine: what is largest at all corners is largest inside.
     common = np.bitwise_and.reduceat(words[mesh.ring], mesh.offsets[:-1], axis=0)
     bits = np.unpackbits(common.view(np.uint8), axis=1, count=is_top[0].size)
     return np.any(bits.reshape(len(mesh), *is_top.shape[1:]), axis=2)
@@ -105,12 +107,14 @@ def split(
     is_uncut = uncut(mesh, entries, tolerance)
     if is_uncut.all():
         return None
+    # The lowest window on both sides of an edge: neighbours must insert the same points in the same order.
     first = np.where(is_uncut.all(axis=1), -1, is_uncut.argmin(axis=1))
     made = Split(mesh, layer, mark)
     for polygon in np.flatnonzero(first >= 0).tolist():
         which = first[polygon]
         for a, b in _sides(mesh, polygon):
             _cross_edge(made, a, b, int(windows[which]), entries[:, which], tolerance[which])
+    # A neighbour that is not cut still gets the new points of the common edge, or a seam opens there.
     touched = np.isin(mesh.ring, [end for edge in made.on_edge for end in edge])
     has_new_edges = np.logical_or.reduceat(touched, mesh.offsets[:-1])
     for polygon, which in enumerate(first.tolist()):
@@ -136,6 +140,7 @@ def _cross_edge(made: Split, a: int, b: int, window: int, entries: Entries, tole
     if (a, b) in made.on_edge:
         return
     keys = made.mesh.keys
+    # The same direction in every block, as in `crossings.edges_of`.
     start, stop = (a, b) if keys[a] < keys[b] else (b, a)
     found = []
     for share, before, after in changes(entries[start], entries[stop], tolerance):
@@ -209,6 +214,7 @@ def _split_polygon(
             continue
         vertices = []
         for mixture in weight:
+            # Points of the boundary pass through clipping unchanged, so they are recognised by equality.
             same = np.flatnonzero((boundary.weight == mixture).all(axis=1))
             if len(same):
                 vertices.append(int(boundary.vertex[same[0]]))
@@ -234,6 +240,7 @@ def _fork(
     uv = made.mesh.uv[ring]
     spot, size = mixture @ uv, np.ptp(uv, axis=0).max()
     for place, vertex in forks.get(tied, []):
+        # Each cell clips the fork from other sides and rounds it differently.
         if np.abs(place - spot).max() <= 1e-6 * size:
             return vertex
     if len(tied) < 3:  # on the boundary but for rounding

@@ -84,6 +84,7 @@ def _search(points, grid, offsets, ring, xy, slack):  # type: ignore[no-untyped-
     for k in range(len(points)):
         x, y = points[k]
         i, j = _cell(x, grid.low[0], grid.step[0], grid.n), _cell(y, grid.low[1], grid.step[1], grid.n)
+        # Deepest, not first: on a common edge rounding may put a point outside of both neighbours.
         best = -slack
         for at in range(grid.start[i * grid.n + j], grid.start[i * grid.n + j + 1]):
             margin = _margin(offsets, ring, xy, grid.polygon[at], x, y)
@@ -101,5 +102,6 @@ def locate(
     xy: Float[np.ndarray, "n 2"],
 ) -> Int64[np.ndarray, " points"]:
     """The polygon each point lies deepest in; -1 outside of all. On a common side either may be given."""
+    # Points on the window's rim may lie outside by rounding and still belong to it.
     slack = 1e-12 * float(np.abs(xy).max() + np.ptp(xy))
     return _search(np.ascontiguousarray(points, dtype=np.float64), grid, offsets, ring, xy, slack)

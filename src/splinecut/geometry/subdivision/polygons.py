@@ -37,6 +37,7 @@ def areas_and_centroids(
     twice = np.add.reduceat(piece, offsets[:-1])
     moment = np.add.reduceat(piece[:, None] * (a + b), offsets[:-1], axis=0)
     mean = np.add.reduceat(a, offsets[:-1], axis=0) / np.diff(offsets)[:, None]
+    # Polygons thinner than rounding may come out with no area or a negative one.
     is_flat = twice <= 0
     shift = np.where(is_flat[:, None], mean, moment / np.where(is_flat, 1.0, 3 * twice)[:, None])
     return twice / 2, origin + shift
@@ -62,6 +63,7 @@ def wide_triangles(
     corners, height = np.empty((len(offsets) - 1, 3), dtype=np.int64), np.empty(len(offsets) - 1)
     for which, places in by_size(offsets):
         points = xy[ring[places]]
+        # All pairs: polygons have few corners, and a bad triangle costs digits of the affine map.
         i, j = np.triu_indices(places.shape[1], 1)
         apart = ((points[:, i] - points[:, j]) ** 2).sum(axis=2)
         longest, row = apart.argmax(axis=1), np.arange(len(which))
@@ -93,6 +95,7 @@ def mixtures(
     is_old = wanted < n_old
     new = wanted[~is_old] - n_old
     counts = np.ones(len(wanted), dtype=np.int64)
+    # Zero weights are padding; stored, they would read vertices that mean nothing.
     counts[~is_old] = (weight[new] != 0).sum(axis=1)
     columns, data = np.empty(counts.sum(), dtype=np.int64), np.ones(counts.sum())
     from_new = np.repeat(~is_old, counts)

@@ -124,6 +124,7 @@ def steps_of(graph: Graph, region: Slice, tolerance: float) -> list[Cut | Apply]
     for place, node in enumerate(graph.nodes[1:], start=1):
         for layer, described in layers:
             if described.node == node.name:
+                # Subtracting the kink rounds relative to the kink, too.
                 scale = magnitude[node.name] + abs(described.kink)
                 steps.append(Cut(layer, node, described.kink, tolerance * scale))
         dead = tuple(name for name in {*node.inputs, node.name} if graph.last_use.get(name, -1) <= place)
@@ -139,6 +140,7 @@ def magnitudes(graph: Graph, region: Slice, n_points: int = 64) -> dict[str, Flo
     """
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(len(region.window)), size=n_points)
+    # Corners and inner points: after a fold the largest value need not lie at a corner.
     uv = np.concatenate([region.window, weights @ region.window])
     values = {graph.nodes[0].name: region.embed(uv)}
     bounds = {graph.nodes[0].name: values[graph.nodes[0].name].abs().amax(0, keepdim=True)}
@@ -151,6 +153,7 @@ def magnitudes(graph: Graph, region: Slice, n_points: int = 64) -> dict[str, Flo
         else:
             terms = torch.cat([bounds[name].reshape(-1) for name in node.inputs]).numpy()
             found[node.name] = terms if node.windows is None else maxima.window_sizes(terms, node.windows)
+            # Bounds start anew at a fold: carried on, they would grow with depth and call real crossings zero.
             bounds[node.name] = values[node.name].abs().amax(0, keepdim=True)
         for name in {*node.inputs, node.name}:
             if graph.last_use.get(name, -1) <= place:
@@ -187,6 +190,7 @@ def run(
                 )
             parts = _parts(block, made)
             block = _materialise(parts[0], step)
+            # Depth first, in order: memory holds one path down the network, and regions come out in a fixed order.
             waiting += parts[:0:-1]
             n_waiting += sum(map(len, parts[1:]))
         n_done += len(block.mesh)
@@ -240,10 +244,13 @@ def _described(
     """Edge vertices and inner vertices in one list, with keys that do not depend on the block they were made in."""
     ends = np.repeat(edges.ends, np.diff(edges.ranges), axis=0)
     share = edges.share[:, None]
+    # From how the vertex came to be, never from its coordinates: blocks may round those differently.
     keys = crossings.mix(*mesh.keys[ends].T, layer, edges.low_unit)
+    # A sum does not depend on which corner of the polygon comes first.
     polygon_keys = np.add.reduceat(mesh.keys[mesh.ring], mesh.offsets[:-1])
     inner_keys = crossings.mix(polygon_keys[inner.polygon], layer, inner.unit, inner.other)
     vertex = len(mesh.uv) + np.arange(len(share) + len(inner.unit))
+    # An inner vertex lies on two cuts, so two units are zero there.
     zero_at = np.concatenate([vertex, vertex[len(share) :]])
     width = inner.weight.shape[1]
     last = np.diff(mesh.offsets)[inner.polygon, None] - 1
@@ -283,6 +290,7 @@ def _parts(block: Block, made: Splitting) -> list[Pending]:
     row_bytes = 8 * sum(value[0].numel() for value in block.values.values())
     rows = max(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
     n_vertices = len(block.mesh.uv) + len(made.keys)
+    # Half as much again is let pass: splitting a block repeats the vertices along the seam.
     n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(made))
     bounds = np.searchsorted(made.cells.offsets, np.linspace(0, made.cells.offsets[-1], n_parts + 1))
     bounds[0], bounds[-1] = 0, len(made)
@@ -303,6 +311,7 @@ def _materialise(pending: Pending, step: Cut) -> Block:
         number = np.full(n_old + len(made.keys), -1)
         number[used] = np.arange(len(used))
         zero = made.zero[number[made.zero[:, 0]] >= 0]
+        # Set, not computed: an interpolated value off by one rounding would give the new vertex a side.
         rows_of(values[step.node.inputs[0]])[number[zero[:, 0]], zero[:, 1]] = step.kink
     keys = np.concatenate([block.mesh.keys, made.keys])[used]
     label = cells.label[cells.offsets[first] : cells.offsets[stop]]
@@ -317,6 +326,7 @@ def _encoded(block: Block, step: Cut) -> Block:
     """The block with the bits of this layer appended to its codes: on where any vertex is strictly above."""
     if step.node.role == "max":
         return block
+    # Any vertex strictly above will do: after the split no polygon has vertices strictly on both sides.
     above = crossings.sign_bits(_above_kink(block, step), step.tolerance)[0]
     code = crossings.any_of(block.mesh.offsets, block.mesh.ring, above)
     return replace(block, codes=(*block.codes, code))

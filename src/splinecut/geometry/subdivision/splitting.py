@@ -97,6 +97,7 @@ def split(
     points = _Points(_ints(n_points), mixtures, _ints(n_boundary), value, _ints(n_pile))
     waiting = (_ints(n_pile), _ints(n_pile), _ints(most * (most + 3) // 2 + 2), _ints(most + 3), _ints(most + 3))
     pile = _Pile(*waiting, _ints(n_pile), _ints(n_pile), _ints(most))
+    # At most half full, so that open addressing finds an entry in a few steps.
     n_table = 1 << int(max(6, np.ceil(np.log2(2 * n_inner + 1))))
     count = np.zeros(3, dtype=np.int64)
     _split_all(
@@ -131,6 +132,7 @@ def _value(value, weight, k, point, n_corners):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy")
 def _above(sign, count):  # type: ignore[no-untyped-def]
     """First and last place of the cyclic run where the sign is > 0; -1 unless both signs occur strictly."""
+    # A convex cell has one run above zero; only where it also lies strictly below is it cut.
     rise, fall, n_below = -1, -1, 0
     last = sign[count - 1]
     for k in range(count):
@@ -158,6 +160,7 @@ def _draw(p, rings, edges, cuts, points):  # type: ignore[no-untyped-def]
     for c in range(n_corners):
         edge = edge_at[first + c]
         low, high = ranges[edge], ranges[edge + 1]
+        # Neighbours walk a common edge in opposite directions but hold its points in one order.
         is_forward = ends[edge, 0] == ring[first + c]
         onward = c + 1 if c + 1 < n_corners else 0
         for k in range(-1, high - low):
@@ -263,6 +266,7 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
                     continue
                 chord = -1 - cell_made[edge]
                 low, high = (chord, k) if chord < k else (k, chord)
+                # Two chords cross once, so the pair names the point; c0 keeps polygons apart in the one table.
                 key = ((c0 + low) << 32) | (c0 + high)
                 slot = (key * -7046029254386353131 >> 20) & mask
                 while table[slot] != key and table[slot] != -1:
@@ -272,6 +276,7 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
                     index[slot] = n_points
                     a, b = cell[edge], cell[edge + 1 if edge + 1 < size else 0]
                     at_a, at_b = _value(value, weight, k, a, n_corners), _value(value, weight, k, b, n_corners)
+                    # From the ends of the edge, not from two chords: it then lies on the edge at any angle.
                     t = at_a / (at_a - at_b)
                     for c in range(new_weight.shape[1]):
                         new_weight[n_new, c] = 0.0

@@ -1,7 +1,7 @@
 """Channels that must be removed together: read from the exported program, verified on random numbers, stored.
 
-`read` holds `groups` and `blocks`; `values` what they give. Applying a choice of units is `networks.surgery`, choosing
-them is `pruning`.
+`read` holds `groups` and `blocks`, `values` what they give, `rules` how operators couple channels. Applying a choice
+of units is `networks.surgery`, choosing them is `pruning`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How units flow through a network: a walk over the exported program that ties labels operation by operation.
+"""One pass over the exported program that ties labels of channels, operator by operator.
 
-Operations that only move entries about are run on the labels themselves. What reads or makes units (convolutions,
-linear maps, norms) ties the labels of its weights to those of its values; the rules are in `rules`.
+Operators that only move entries are run on the labels themselves. Layers that read or make units tie the labels of
+their weights to those of their values. `operators.table` names the rule of each operator; what has none is frozen.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,18 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, fx, nn
 
+from splinecut.networks.export import (
+    TraceError,
+    canonical_names,
+    module_path,
+    named_arguments,
+    place,
+    table_name,
+)
 from splinecut.networks.groups.labels import CONSTANT, INPUT, Labels, Ties, constant
 from splinecut.networks.groups.values import Role
-from splinecut.networks.models import Select
-from splinecut.networks.trace import TraceError, module_path, operator_name
+from splinecut.networks.layers import Select
+from splinecut.networks.operators.table import BY_NAME
 
 _STRENGTH: tuple[Role, ...] = ("follower", "producer", "selector", "pointer", "consumer")
 
@@ -34,7 +42,7 @@ class Maker:
     is_selector: bool = False
 
 
-class Walk:
+class LabelPass:
     """One pass over an exported program; afterwards `ties` knows which positions of which parameters go together."""
 
     def __init__(self, program: torch.export.ExportedProgram, model: nn.Module, residual: str, batch: int = 1) -> None:
@@ -51,17 +59,15 @@ class Walk:
         self.as_value: dict[str, Labels] = {}  # parameters that are added, multiplied, concatenated
         self.roles: dict[tuple[str, int], Role] = {}
         self.makers: list[Maker] = []
-        self.made: dict[fx.Node, str] = {}  # node -> key of the weight that made it
-        self.normed: dict[fx.Node, str] = {}  # node -> path of the batch norm it comes out of
+        self.produced_by: dict[fx.Node, str] = {}  # node -> key of the weight that made it
+        self.norm_of: dict[fx.Node, str] = {}  # node -> path of the batch norm it comes out of
         self.norm_after: dict[str, str] = {}  # weight -> batch norm that reads what it makes; index -> the one it reads
         self.points_at: dict[str, Int64[Tensor, " channels"]] = {}  # index -> labels of the axis it points into
         self.whole: dict[str, str] = {}  # layers whose parameters no rule could read, and why
         self.uses: dict[str, int] = {}
         self.is_priced = True  # whether `uses` is all there is to FLOPs: nothing without a rule was met
 
-    def run(self) -> Walk:
-        from splinecut.networks.groups.rules import RULES
-
+    def run(self) -> LabelPass:
         names = canonical_names(self.model)
         signature = self.program.graph_signature
         keys = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -71,7 +77,7 @@ class Walk:
                 self._placeholder(node, names.get(keys.get(node.name, "")))
             elif node.op == "call_function":
                 self.depends |= {node} if self.depends.intersection(node.all_input_nodes) else set()
-                self.values[node] = self._call(node, RULES)
+                self.values[node] = self._call(node)
         for node in self.values:
             if node.name in signature.user_outputs:
                 for labels in _each(self.values[node]):
@@ -88,20 +94,20 @@ class Walk:
             if is_input:
                 self.depends.add(node)
 
-    def _call(self, node: fx.Node, rules: Mapping[str, Any]) -> Any:
+    def _call(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
             source: Any = node.args[0]
             index: Any = node.args[1]
-            self.normed |= {node: self.normed[source]} if source in self.normed else {}
+            self.norm_of |= {node: self.norm_of[source]} if source in self.norm_of else {}
             value = self.values[source]
             return value[index] if isinstance(value, (tuple, list)) else value
         if node.meta.get("val") is None or not any(isinstance(v, Tensor) for v in _each(node.meta["val"])):
             return None
+        # Constants alone (masks, ranges): nothing in them can leave, and no rule need be known.
         if not any(n in self.keys or n in self.depends for n in self._sources(node)):
             return _like(node.meta["val"], CONSTANT)
-        name = operator_name(node)
-        rule = rules.get(name.rstrip("_") if name.endswith("_") and not name.startswith("_") else name)
-        return rule(self, node, arguments(node)) if rule else self.mixed(node)
+        row = BY_NAME.get(table_name(node))
+        return row.couple(self, node, named_arguments(node)) if row and row.couple else self.freeze_all(node)
 
     def _sources(self, node: fx.Node) -> Iterable[fx.Node]:
         """The nodes this one reads, and the parameters behind those that depend on parameters alone."""
@@ -132,10 +138,11 @@ class Walk:
         key = self.key(node)
         return key if key in self.parameters else None
 
-    def slot(self, node: Any, axis: int, role: Role) -> Int64[Tensor, " length"]:
+    def axis_labels(self, node: Any, axis: int, role: Role) -> Int64[Tensor, " length"]:
         """The labels of one axis of the parameter that `node` is, and the part it plays."""
         key = self.keys[node]
         old = self.roles.get((key, axis), role)
+        # A tied weight may play several roles; reading units is what masking must know of.
         self.roles[key, axis] = max(old, role, key=_STRENGTH.index)
         return self.ties.slot(key, axis, node.meta["val"].shape[axis])
 
@@ -146,7 +153,8 @@ class Walk:
     def makes(self, node: fx.Node, weight: fx.Node, axis: int, bias: Any) -> None:
         """Notes that the units of `node` are those of an axis of `weight`."""
         key = self.keys[weight]
-        self.made[node] = key
+        self.produced_by[node] = key
+        # A layer that runs twice makes the same units twice.
         if not any(maker.key == key for maker in self.makers):
             self.makers.append(Maker(key.rpartition(".")[0] or key, key, axis, self.key(bias)))
 
@@ -154,7 +162,7 @@ class Walk:
         """Notes that the entries of `index` are units; `channels` has the label that picks each channel, or -1."""
         key = self.keys[index]
         self.points_at[key] = channels
-        self.norm_after |= {key: self.normed[source]} if source in self.normed else {}
+        self.norm_after |= {key: self.norm_of[source]} if source in self.norm_of else {}
         self.makers.append(Maker(key.rpartition(".")[0] or key, key, 0, is_selector=True))
 
     def charge(self, weight: fx.Node, value: fx.Node, channels: int) -> None:
@@ -163,12 +171,11 @@ class Walk:
         positions = -(-value.meta["val"].numel() // max(1, channels * self.batch))
         self.uses[self.keys[weight]] = self.uses.get(self.keys[weight], 0) + positions
 
-    def mixed(self, node: fx.Node, reason: str | None = None) -> Any:
-        """For operations without a rule: all they read and give stays whole."""
+    def freeze_all(self, node: fx.Node, reason: str | None = None) -> Any:
+        """For operators without a rule: nothing they read or give can be removed."""
         self.is_priced = False
-        place = f"{operator_name(node)} in layer {module_path(node) or '(network)'}"
         is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        reason = reason or (f"{place} draws random numbers for its units" if is_random else f"{place} mixes its units")
+        reason = reason or f"{place(node)} {'draws random numbers for' if is_random else 'mixes'} its units"
         if any(source in self.keys for source in self._sources(node)):
             self.whole.setdefault(module_path(node) or node.name, reason)
         for source in node.all_input_nodes:
@@ -176,6 +183,7 @@ class Walk:
                 continue  # the body of a higher-order operator, such as a block under autocast
             for labels in _each(self.labels(source)):
                 self.ties.freeze(labels, reason)
+        # A label of its own for all it gives: what reads it is frozen for this reason, not tied to other frozen values.
         fresh = self.ties.fresh(1)
         self.ties.freeze(fresh, reason)
         return _like(node.meta["val"], int(fresh))
@@ -186,23 +194,9 @@ def _refuse_data_dependent(node: fx.Node) -> None:
     for tensor in [value] if isinstance(value, Tensor) else value if isinstance(value, (tuple, list)) else ():
         if isinstance(tensor, Tensor) and not all(isinstance(length, int) for length in tensor.shape):
             raise TraceError(
-                f"{operator_name(node)} in layer {module_path(node) or '(network)'} gives a shape that depends on the "
-                "data, so there is no one graph; give the part of the network before it"
+                f"{place(node)} gives a shape that depends on the data, so there is no one graph; "
+                "give the part of the network before it"
             )
-
-
-def arguments(node: fx.Node) -> dict[str, Any]:
-    """What the node was called with, by the operator's own argument names."""
-    schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = dict(zip((a.name for a in schema), node.args, strict=False)) | dict(node.kwargs)
-    return {a.name: given.get(a.name, a.default_value) for a in schema}
-
-
-def canonical_names(model: nn.Module) -> dict[str, str]:
-    """Every name of every parameter and buffer -> the first name of the same tensor (tied ones have several)."""
-    first: dict[int, str] = {}
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: first.setdefault(id(tensor), name) for name, tensor in tensors}
 
 
 def _each(value: Any) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""Labels on the entries of tensors, and ties between labels: what is tied leaves together.
+"""Labels on the entries of tensors, and ties between labels: tied labels are removed together.
 
 Every position of every parameter axis gets a label, and so does every entry of every value in the network. An
 operation ties labels; at the end a connected set of labels is one unit. A label that may not leave is frozen, with
@@ -41,6 +41,7 @@ class Ties:
 
     def tie(self, a: Labels, b: Labels) -> None:
         """Entry by entry, the labels of a and b (broadcast against each other) leave together."""
+        # What repeats along expanded axes is tied once, not for every pixel: else large images fill the memory.
         both = torch.stack([side.flatten() for side in _shrunk(*torch.broadcast_tensors(a, b))])
         both = both[:, both[0] != both[1]]
         if both.shape[1]:
@@ -55,6 +56,7 @@ class Ties:
         axis %= labels.ndim
         first = labels.movedim(axis, 0)
         ours = first
+        # Entry 0 of all other axes stands for its position; the tie makes that right.
         while ours.ndim > 1:
             ours = ours.select(-1, 0)
         self.tie(first, ours.view(-1, *[1] * (labels.ndim - 1)))
@@ -68,6 +70,7 @@ class Ties:
         reasons: dict[int, str] = {}
         for labels, reason in self.frozen:
             for found in np.unique(of[labels]):
+                # The first reason: the operation nearest the cause, those after it only inherit the freeze.
                 reasons.setdefault(int(found), reason)
         return of.astype(np.int64), reasons
 

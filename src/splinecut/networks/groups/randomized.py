@@ -1,4 +1,4 @@
-"""A network's code with other numbers: a float64 copy with random weights, and random inputs of an example's type.
+"""Copies of a network with random weights in float64, and random inputs, on which its code is compared.
 
 What a program computes with its units can be hidden by its numbers: a branch scaled by zero, a head that starts at
 zero, an example of zeros, half precision. Code that is compared on random numbers in float64 hides nothing.

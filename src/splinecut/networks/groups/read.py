@@ -1,4 +1,4 @@
-"""Which channels of a network must leave together, read off its exported graph and proved on an example."""
+"""Reads the groups of a network: channels that must be removed together."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from splinecut.errors import InputError, unknown
 from splinecut.networks.cost import count_flops
-from splinecut.networks.groups.label_pass import Maker, Walk, canonical_names
+from splinecut.networks.export import canonical_names, export
+from splinecut.networks.groups.label_pass import LabelPass, Maker
 from splinecut.networks.groups.labels import varies
 from splinecut.networks.groups.randomized import copied, run
 from splinecut.networks.groups.residual_branches import branches
 from splinecut.networks.groups.values import Branch, Groups, Member, Producer, UnitGroup
 from splinecut.networks.inputs import Arguments, as_arguments, count, take, to_model
 from splinecut.networks.model_state import evaluating, unwrapped
-from splinecut.networks.trace import export
 
 RESIDUAL = {
     "tied": "a residual stream shrinks as one",
@@ -54,7 +54,7 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
     with evaluating(model), torch.random.fork_rng(devices=[]):
         spare = _spare(model)
         inputs, batch = _rows(spare, example)
-        walk = Walk(export(spare, inputs, any_batch=False), spare, residual, batch).run()
+        walk = LabelPass(export(spare, inputs, any_batch=False), spare, residual, batch).run()
         _freeze_shared_memory(walk, model)
         found = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
         return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
@@ -83,7 +83,7 @@ def _refuse_unwritable(model: nn.Module) -> None:
             )
 
 
-def _freeze_shared_memory(walk: Walk, model: nn.Module) -> None:
+def _freeze_shared_memory(walk: LabelPass, model: nn.Module) -> None:
     """Parameters that are two objects over one memory stay: a copy of the network would part them."""
     owner: dict[int, str] = {}
     for key, parameter in model.named_parameters():
@@ -104,6 +104,7 @@ def _rows(model: nn.Module, example: Tensor | Arguments) -> tuple[Arguments, int
     given = [value for value in inputs if isinstance(value, Tensor)]
     if max(value.ndim for value in given) < 2 and any(value.is_floating_point() for value in given):
         raise InputError(f"example must be a batch of inputs (batch, *input), got {_shapes(inputs)}; add a batch axis")
+    # Two, not one: with one row a program may drop the batch axis and still run.
     short = take(inputs, slice(_ROWS))
     for tried in (short, to_model(short, model)):
         with contextlib.suppress(Exception):  # whatever the network raises: rows were perhaps cut wrongly
@@ -131,7 +132,7 @@ def _shapes(inputs: Arguments) -> str:
     )
 
 
-def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
+def _read(walk: LabelPass, droppable: tuple[Branch, ...], flops: int | None) -> Groups:
     """Turns the ties of a walk into groups: a class of labels is a unit, layers that share units are a group."""
     _settle_values(walk)
     of, frozen = walk.ties.classes()
@@ -143,6 +144,7 @@ def _read(walk: Walk, droppable: tuple[Branch, ...], flops: int | None) -> Group
         makers = [walk.makers[m] for m in together]
         classes = np.array(list(dict.fromkeys(np.concatenate([rows[m] for m in together]).tolist())), np.int64)
         reason = next((frozen[c] for c in classes.tolist() if c in frozen), None)
+        # One class for all rows: they leave together or not at all, and a layer must not be empty.
         if reason is None and len(classes) == 1 < len(rows[together[0]]):
             reason = "all its units are tied together"
         if reason is not None:
@@ -161,7 +163,7 @@ def _names(first: list[Maker]) -> list[str]:
     return [maker.path if paths.count(maker.path) == 1 else maker.key for maker in first]
 
 
-def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: Walk) -> UnitGroup:
+def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: LabelPass) -> UnitGroup:
     size, makers = found
     producers = tuple(
         Producer(m.path, None if m.is_selector else m.key, m.axis, m.bias, walk.norm_after.get(m.key)) for m in makers
@@ -169,7 +171,7 @@ def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...
     return UnitGroup(name, size, members, producers, "selector" if makers[0].is_selector else "channels")
 
 
-def _settle_values(walk: Walk) -> None:
+def _settle_values(walk: LabelPass) -> None:
     """Parameters that were added or multiplied: units must lie along one axis of theirs, or they stay."""
     of, _ = walk.ties.classes()
     weights = {key for key, _ in walk.ties.slots}
@@ -191,6 +193,7 @@ def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
     rows = np.repeat(np.arange(len(made)), [len(classes) for classes in made])
     columns = np.concatenate(made)
     size = len(made) + int(columns.max()) + 1
+    # Layers and classes as the two sides of one graph: layers are joined through the classes they share.
     graph = coo_matrix((np.ones(len(rows), bool), (rows, len(made) + columns)), shape=(size, size))
     _, component = connected_components(graph, directed=False)
     found: dict[int, list[int]] = {}
@@ -200,7 +203,7 @@ def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
 
 
 def _members(
-    walk: Walk,
+    walk: LabelPass,
     of: Int64[np.ndarray, " labels"],
     owner: Int64[np.ndarray, " classes"],
     unit: Int64[np.ndarray, " classes"],
@@ -221,7 +224,11 @@ def _members(
 
 
 def _with_costs(
-    walk: Walk, found: tuple[UnitGroup, ...], whole: dict[str, str], droppable: tuple[Branch, ...], flops: int | None
+    walk: LabelPass,
+    found: tuple[UnitGroup, ...],
+    whole: dict[str, str],
+    droppable: tuple[Branch, ...],
+    flops: int | None,
 ) -> Groups:
     first = set(canonical_names(walk.model).values())
     parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}

@@ -1,31 +1,25 @@
-"""Residual branches that can be dropped whole: what lies between a fork and the sum that closes it."""
+"""Finds residual branches that can be dropped: all that lies between a fork and the sum that closes it."""
 
 from __future__ import annotations
 
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import module_path, table_name
+from splinecut.networks.groups.label_pass import LabelPass
 from splinecut.networks.groups.values import Branch
-from splinecut.networks.trace import module_path, operator_name
-
-# Operations a branch may do outside its own modules: they map zeros to zeros, so the branch's output is zero
-# as soon as its modules give zero.
-_KEEPS_ZERO = {
-    *("abs", "clone", "contiguous", "dropout", "gelu", "hardswish", "leaky_relu"),
-    *("mul", "neg", "relu", "relu6", "silu", "tanh"),
-}
+from splinecut.networks.operators.table import BY_NAME
 
 
-def branches(walk: Walk) -> tuple[Branch, ...]:
+def branches(walk: LabelPass) -> tuple[Branch, ...]:
     """The branches of `walk`'s network, in the order they run; of two branches the one with fewer weights stays."""
     found = []
     for node in walk.program.graph.nodes:
-        if node.op == "call_function" and operator_name(node).rstrip("_") == "add":
+        if node.op == "call_function" and table_name(node) == "add":
             found += _branch(walk, node)
     return tuple(_named(found))
 
 
-def _branch(walk: Walk, total: fx.Node) -> list[Branch]:
+def _branch(walk: LabelPass, total: fx.Node) -> list[Branch]:
     terms = [node for node in total.all_input_nodes if node in walk.depends]
     if len(terms) != 2 or not all(isinstance(node.meta["val"], Tensor) for node in terms):
         return []
@@ -36,6 +30,7 @@ def _branch(walk: Walk, total: fx.Node) -> list[Branch]:
     if not behind[0] & behind[1]:
         return []
     keys = [_keys(walk, side) for side in sides]
+    # The side with more weights is the branch, the other the shortcut.
     side, other = (0, 1) if _weight(walk, keys[0]) >= _weight(walk, keys[1]) else (1, 0)
     modules = _own_modules(walk, sides[side], total)
     if not keys[side] or modules is None or set(keys[side]) & set(keys[other]):
@@ -44,7 +39,7 @@ def _branch(walk: Walk, total: fx.Node) -> list[Branch]:
     return [Branch(place or total.name, modules, keys[side])]
 
 
-def _ancestors(walk: Walk, node: fx.Node) -> set[fx.Node]:
+def _ancestors(walk: LabelPass, node: fx.Node) -> set[fx.Node]:
     """The node and all it depends on that depends on the input."""
     seen, queue = set(), [node]
     while queue:
@@ -55,18 +50,18 @@ def _ancestors(walk: Walk, node: fx.Node) -> set[fx.Node]:
     return seen
 
 
-def _keys(walk: Walk, side: set[fx.Node]) -> tuple[str, ...]:
+def _keys(walk: LabelPass, side: set[fx.Node]) -> tuple[str, ...]:
     nodes = [source for node in side for source in node.all_input_nodes if source in walk.keys]
     names = {walk.keys[node] for node in nodes}
     return tuple(name for name, _ in walk.model.named_parameters() if name in names)
 
 
-def _weight(walk: Walk, keys: tuple[str, ...]) -> int:
+def _weight(walk: LabelPass, keys: tuple[str, ...]) -> int:
     parameters = dict(walk.model.named_parameters())
     return sum(parameters[key].numel() for key in keys)
 
 
-def _own_modules(walk: Walk, side: set[fx.Node], total: fx.Node) -> tuple[str, ...] | None:
+def _own_modules(walk: LabelPass, side: set[fx.Node], total: fx.Node) -> tuple[str, ...] | None:
     """Paths of the modules that run in the branch and nowhere else; None where the branch is not made of such."""
     outside = {
         module_path(node) for node in walk.program.graph.nodes if node.op == "call_function" and node not in side
@@ -75,14 +70,18 @@ def _own_modules(walk: Walk, side: set[fx.Node], total: fx.Node) -> tuple[str, .
     for node in walk.program.graph.nodes:
         if node not in side:
             continue
+        # Read from outside: without the branch someone else would miss its value.
         if set(node.users) - side - {total}:
             return None
         path = module_path(node)
         if path in outside or not path:
-            if operator_name(node).rstrip("_") not in _KEEPS_ZERO:
+            # Between its own modules a branch may do what maps zeros to zeros: once they give zero, so does the branch.
+            row = BY_NAME.get(table_name(node))
+            if row is None or not row.keeps_zero:
                 return None
         else:
             paths[path] = None
+    # A parent module in the branch must not contain a module that runs outside of it.
     if any(other.startswith(f"{path}.") for path in paths for other in outside):
         return None
     return tuple(path for path in paths if not any(path.startswith(f"{other}.") for other in paths))

@@ -1,4 +1,4 @@
-"""Groups as plain JSON and back, small enough to travel inside a ticket."""
+"""Groups to JSON and back, packed to be stored inside tickets."""
 
 from __future__ import annotations
 

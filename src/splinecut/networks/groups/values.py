@@ -1,13 +1,14 @@
-"""Channel groups as values: which slices of which tensors are one unit, and what a network weighs without some.
+"""Channel groups as values: which slices of which tensors are one unit, and the cost of the network without some.
 
-A keep map says what stays: group name -> one bool per unit. Everything a surgeon needs is in these values, so a
-keep map can be applied to a network that was never traced, as long as its tensors have the same names and shapes.
+A keep map says what stays: group name -> one bool per unit. These values suffice to prune a network that was never
+traced, as long as its tensors have the same names and shapes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -139,9 +140,14 @@ class Groups:
     def n_units(self) -> int:
         return sum(group.size for group in self.groups)
 
-    def everything(self) -> dict[str, Bool[np.ndarray, " units"]]:
-        """The keep map under which nothing leaves."""
+    def full_keep(self) -> dict[str, Bool[np.ndarray, " units"]]:
+        """The keep map that keeps every unit."""
         return {group.name: np.ones(group.size, bool) for group in self.groups}
+
+    def everything(self) -> dict[str, Bool[np.ndarray, " units"]]:
+        """Deprecated name of `full_keep`."""
+        warnings.warn("Groups.everything is now full_keep; the old name goes in 0.3", DeprecationWarning, stacklevel=2)
+        return self.full_keep()
 
     def check(self, keep: Keep) -> None:
         """Raises InputError where `keep` names no group of this network or has the wrong length."""
@@ -178,7 +184,7 @@ class Groups:
                 continue
             for member in self[name].members:
                 axes = found.setdefault(member.key, {})
-                stays = member.stays(with_stand_in(kept))
+                stays = member.stays(keep_at_least_one(kept))
                 axes[member.axis] = axes[member.axis] & stays if member.axis in axes else stays
         return found
 
@@ -215,7 +221,7 @@ class Groups:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def with_stand_in(kept: Bool[np.ndarray, " units"]) -> Bool[np.ndarray, " units"]:
+def keep_at_least_one(kept: Bool[np.ndarray, " units"]) -> Bool[np.ndarray, " units"]:
     """What a cut network holds: a group of which nothing stays keeps its first unit, so that no layer is empty."""
     return kept if np.any(kept) else np.arange(len(kept)) == 0
 

@@ -1,4 +1,4 @@
-"""What the models share: how wide they are, how their weights start, and the smallest image they take."""
+"""Shared parts of the models: scaled widths, weight initialization, convolutions, smallest image."""
 
 from __future__ import annotations
 

@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
+from splinecut.networks.layers import Select
 from splinecut.networks.models.activations import Activation
 from splinecut.networks.models.building_blocks import conv1x1, conv3x3, require_image, scaled, start
 
 STEM = 16
 PLANES = (16, 32, 64)
 EXPANSION = 4
-
-
-class Select(nn.Module):
-    """The channels listed in `index`, in that order; all of them, as they come, until a pruner shortens the list.
-
-    A block's batch norm must see the whole residual stream, its first convolution only the channels kept
-    (network slimming, Liu et al. 2017). The index is a buffer: saved with the weights, never trained.
-    """
-
-    index: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.register_buffer("index", torch.arange(channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_exporting():
-            return x.index_select(1, self.index)  # who traces the network looks for this operation
-        if self.training and len(self.index) == x.shape[1]:
-            return x  # in training only: the energy estimate was fitted to bytes with the copy counted
-        # Selecting along the axis that lies innermost in memory keeps the layout, and its gradient's: batch norm's
-        # backward pass takes twice as long when input and gradient are laid out differently.
-        if x.is_contiguous(memory_format=torch.channels_last):
-            return x.movedim(1, -1).index_select(-1, self.index).movedim(-1, 1)
-        return x.index_select(1, self.index)
-
-    def extra_repr(self) -> str:
-        return f"{len(self.index)} channels"
 
 
 class Bottleneck(nn.Module):

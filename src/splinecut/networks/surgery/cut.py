@@ -1,4 +1,4 @@
-"""Cutting: the same network with fewer units, as an ordinary module of the same class."""
+"""Cuts a network: the same module classes with fewer units."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splinecut.networks.groups.values import BLOCKS, Groups, Keep, with_stand_in
+from splinecut.networks.groups.values import BLOCKS, Groups, Keep, keep_at_least_one
+from splinecut.networks.layers import Zero
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.surgery.mask import without_masks
 from splinecut.networks.surgery.module_sizes import resize
 from splinecut.networks.surgery.optimizer import Axes, carry_over, sliced
 
+Nothing = Zero  # its name in networks that 0.1 pickled whole
+
 
 class RewrapWarning(UserWarning):
     """A wrapper was taken off; the message says how to put it on again."""
-
-
-class Nothing(nn.Module):
-    """Takes anything and gives the number zero: stands where a residual branch was."""
-
-    def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
-        return x.new_zeros(())
 
 
 def cut(model: nn.Module, groups: Groups, keep: Keep, optimizer: torch.optim.Optimizer | None = None) -> nn.Module:
@@ -75,7 +71,7 @@ def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> di
     stays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for group in groups:
         for member in group.role("pointer") if group.name in keep else ():
-            kept = with_stand_in(keep[group.name])
+            kept = keep_at_least_one(keep[group.name])
             assert member.source is not None
             source = np.where(member.source < 0, True, kept[member.source])
             entries, sources = stays.get(member.key, (np.True_, np.True_))
@@ -83,6 +79,7 @@ def _renumbered(groups: Groups, keep: Keep, tensors: Mapping[str, Tensor]) -> di
     result = {}
     for key, (entries, sources) in stays.items():
         old = tensors[key].cpu().numpy()
+        # New position of a channel that stays: how many before it stay.
         result[key] = torch.from_numpy((np.cumsum(sources) - 1)[old[entries]]).to(tensors[key])
     return result
 
@@ -91,7 +88,7 @@ def _drop(smaller: nn.Module, groups: Groups, keep: Keep) -> None:
     for branch in groups.dropped(keep):
         for path in branch.modules:
             parent, _, name = path.rpartition(".")
-            setattr(smaller.get_submodule(parent), name, Nothing())
+            setattr(smaller.get_submodule(parent), name, Zero())
 
 
 def _silence(smaller: nn.Module, groups: Groups, keep: Keep) -> None:

@@ -1,4 +1,4 @@
-"""Whether the numbers of a network are numbers: what is written or handed back must not hold NaN or infinities."""
+"""Refuses networks with NaN or infinite weights before they are saved or returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masking: a network of the old size that computes what the cut one would, until the mask is taken off.
+"""Masks a network: at full size it computes what the cut network would, until the mask is removed.
 
 A removed unit must count for exactly nothing downstream. Silencing the unit itself would not do: batch norm and bias
 come after it, and sigmoid(0) is not 0. So the weights that read it are held at zero, which is exact in eval and in
@@ -81,7 +81,7 @@ def mask(model: nn.Module, groups: Groups, keep: Keep) -> Mask:
                 stays[member.key] = stays.get(member.key, np.True_) & member.stays(kept)
     hooks = [hook for key, positions in stays.items() for hook in _norm_hook(model, key, positions)]
     for branch in groups.dropped(keep):
-        hooks += [model.get_submodule(path).register_forward_hook(_Silence()) for path in branch.modules]
+        hooks += [model.get_submodule(path).register_forward_hook(_ZeroOutput()) for path in branch.modules]
     return Mask(zeros, hooks)
 
 
@@ -149,7 +149,7 @@ class _NormOfKept:
 
 
 @dataclass(frozen=True)
-class _Silence:
+class _ZeroOutput:
     """Replaces a module's output by zeros."""
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
@@ -160,7 +160,7 @@ def without_masks(model: nn.Module) -> None:
     """Takes the hooks of masks off `model`, a copy of a masked network: the mask itself stays with the original."""
     for module in model.modules():
         for key, hook in list(module._forward_hooks.items()):
-            if isinstance(hook, _NormOfKept | _Silence):
+            if isinstance(hook, _NormOfKept | _ZeroOutput):
                 del module._forward_hooks[key]
 
 

@@ -1,4 +1,4 @@
-"""What a module says about its own size, brought in line with its parameters after they were cut."""
+"""Updates size attributes of modules (`in_channels`, `num_features`) after their parameters were cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimiser moved from a network to its cut copy: parameters exchanged, state sliced, everything else kept."""
+"""Moves an optimizer from a network to its cut copy: parameters replaced, state sliced."""
 
 from __future__ import annotations
 

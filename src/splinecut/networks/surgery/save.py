@@ -1,4 +1,4 @@
-"""Cut networks on disk: safetensors with the shapes; a fresh full-size network is cut to fit when they are read."""
+"""Saves and loads cut networks as safetensors; loading cuts a full-size network to the shapes in the file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError, unknown
 from splinecut.files import write_atomically
-from splinecut.networks.groups.label_pass import canonical_names
+from splinecut.networks.export import canonical_names
+from splinecut.networks.layers import Zero
 from splinecut.networks.model_state import unwrapped
-from splinecut.networks.surgery.cut import Nothing
 from splinecut.networks.surgery.finite import check_saved
 from splinecut.networks.surgery.module_sizes import resize
 
@@ -34,7 +34,7 @@ def save(model: nn.Module, path: str | Path) -> Path:
     check_saved(model)
     names = canonical_names(model)
     tensors = {name: tensor for name, tensor in _tensors(model).items() if names[name] == name}
-    dropped = [name for name, module in model.named_modules() if isinstance(module, Nothing)]
+    dropped = [name for name, module in model.named_modules() if isinstance(module, Zero)]
     header = {"schema": SCHEMA, "kind": "model", "names": names, "dropped": dropped}
     for name, tensor in tensors.items():
         if tensor.dtype == torch.complex128:
@@ -61,7 +61,7 @@ def load(path: str | Path, model: nn.Module) -> nn.Module:
     smaller = copy.deepcopy(model, memo)
     for name in header["dropped"]:
         parent, _, last = name.rpartition(".")
-        setattr(smaller.get_submodule(parent), last, Nothing())
+        setattr(smaller.get_submodule(parent), last, Zero())
     for module in smaller.modules():
         resize(module)
     return smaller

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
-from splinecut.networks.groups.values import with_stand_in
+from splinecut.networks.groups.values import keep_at_least_one
 from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep
 from splinecut.pruning.detect import EarlyBird
@@ -117,7 +117,7 @@ class _Course:
         self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
         self.groups = bench.evidence(self.model, method).groups if method.units == "channels" else None
-        self.keep: Keep = self.groups.everything() if self.groups else {}
+        self.keep: Keep = self.groups.full_keep() if self.groups else {}
         turns = method.rounds(self.budget, self.groups)
         for number, turn in enumerate(turns):
             if number:
@@ -220,7 +220,7 @@ def _at_full_size(scores: Scores, keep: Keep) -> Scores:
 
 def _restricted(keep: Keep, before: Keep) -> Keep:
     """A keep map of the whole network as one of the network that `before` left, stand-ins of empty groups included."""
-    return {name: kept[with_stand_in(before[name])] if name in before else kept for name, kept in keep.items()}
+    return {name: kept[keep_at_least_one(before[name])] if name in before else kept for name, kept in keep.items()}
 
 
 def _copied(model: nn.Module) -> dict[str, Tensor]:

@@ -1,28 +1,29 @@
-"""Rules for operations that move entries about: they are run on the labels themselves."""
+"""Rules for operators that only move entries: they are run on the labels themselves."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name, piece_bounds, place
 from splinecut.networks.groups.labels import Labels, spread, thin, varies
-from splinecut.networks.groups.rules.base import Arguments, place
-from splinecut.networks.models import Select
-from splinecut.networks.operators.readers import Call, piece_bounds
-from splinecut.networks.trace import operator_name
+from splinecut.networks.groups.rules.base import Arguments
+from splinecut.networks.layers import Select
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import LabelPass
 
 
-def move(walk: Walk, node: fx.Node, a: Arguments) -> Any:
+def move(walk: LabelPass, node: fx.Node, a: Arguments) -> Any:
     """Runs the operation on the labels."""
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), walk.labels)
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def cat(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def cat(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     """Side by side along one axis; along every other axis all parts must stay equally long, index by index."""
     labels = [walk.labels(source) for source in a["tensors"] if source.meta["val"].shape != (0,)]
     dim = a["dim"] % labels[0].ndim
@@ -32,7 +33,7 @@ def cat(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     return joined.expand(node.meta["val"].shape)
 
 
-def stack(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def stack(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     """One over the other along a new axis: the parts must keep the same shape, so that they lose the same entries."""
     shape = node.meta["val"].shape
     dim = a["dim"] % len(shape)
@@ -40,14 +41,14 @@ def stack(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     return _alike_along(walk, stacked, dim)
 
 
-def _alike_along(walk: Walk, labels: Labels, dim: int) -> Labels:
+def _alike_along(walk: LabelPass, labels: Labels, dim: int) -> Labels:
     """Ties what lies behind one another along `dim`: an axis on which units of several layers meet keeps its length."""
     first = labels.narrow(dim, 0, 1)
     walk.ties.tie(labels, first)
     return first.expand(labels.shape)
 
 
-def by_position(walk: Walk, node: fx.Node, a: Arguments) -> Any:
+def by_position(walk: LabelPass, node: fx.Node, a: Arguments) -> Any:
     """Slices and shifts: fixed positions, so the axis they count along must keep its length."""
     labels, value = walk.labels(a["self"]), node.meta["val"]
     takes_all = isinstance(value, Tensor) and value.shape == labels.shape and operator_name(node) == "slice"
@@ -64,10 +65,10 @@ def _counts_units(labels: Labels, dim: int) -> bool:
     return [axis for axis in range(labels.ndim) if varies(labels, axis)] == [dim % labels.ndim]
 
 
-def pieces(walk: Walk, node: fx.Node, a: Arguments) -> Any:
+def pieces(walk: LabelPass, node: fx.Node, a: Arguments) -> Any:
     """chunk and split: equal pieces stay equal, so the j-th units of all pieces are one."""
     labels, dim = walk.labels(a["self"]), a["dim"]
-    bounds = piece_bounds(Call(operator_name(node), node.target, a, (), "", node.name), labels.shape[dim])
+    bounds = piece_bounds(operator_name(node), a, labels.shape[dim])
     pieces = [labels.narrow(dim, start, stop - start) for start, stop in bounds]
     if not varies(labels, dim) or len(pieces) == 1:
         return tuple(pieces)
@@ -79,13 +80,14 @@ def pieces(walk: Walk, node: fx.Node, a: Arguments) -> Any:
     return (pieces[0],) * len(pieces)
 
 
-def reshape(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def reshape(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     """Merging axes keeps every label; an axis of units that is split must shrink evenly in all its parts."""
     before, shape = walk.labels(a["self"]), tuple(node.meta["val"].shape)
     labels = before.reshape(shape)
     for old, new in _blocks(tuple(before.shape), shape):
         if not any(varies(before, axis) for axis in old):
             continue
+        # Only the innermost may shrink freely: as a rule the program states the outer lengths as numbers.
         *outer, _ = [axis for axis in new if varies(labels, axis)] or [0]
         for axis in outer:
             first = labels.narrow(axis, 0, 1)
@@ -109,13 +111,13 @@ def _blocks(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[
     return blocks
 
 
-def channel_shuffle(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def channel_shuffle(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     units = walk.ties.along(walk.labels(a["self"]), 1).view(a["groups"], -1)
     walk.ties.tie(units, units[0])
     return spread(units[0].repeat_interleave(a["groups"]), 1, node.meta["val"].shape)
 
 
-def index_select(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def index_select(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     """A list of channels kept as a buffer can shrink: as a group of its own (`select`) or with its source."""
     index, labels = a["index"], walk.labels(a["self"])
     key = None if walk.weight(index) else walk.key(index)
@@ -127,8 +129,9 @@ def index_select(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     channels = walk.ties.along(labels, dim)
     places = walk.model.get_buffer(key).cpu()
     is_selector = walk.residual == "select" and isinstance(walk.module(node), Select)
-    picked = walk.slot(index, 0, "selector" if is_selector else "pointer")
+    picked = walk.axis_labels(index, 0, "selector" if is_selector else "pointer")
     if is_selector:
+        # The stream stays: each selector drops its own channels of it.
         walk.ties.freeze(channels, "a selector reads it")
         walk.selects(a["self"], index, torch.full((len(channels),), -1).index_put((places,), picked))
         return spread(picked, dim, shape)

@@ -1,19 +1,22 @@
-"""Rules for operations entry by entry."""
+"""Rule for elementwise operators."""
 
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, fx
 
-from splinecut.networks.groups.label_pass import Walk
+from splinecut.networks.export import operator_name, place
 from splinecut.networks.groups.labels import Labels, varies
-from splinecut.networks.groups.rules.base import Arguments, place
-from splinecut.networks.trace import operator_name
+from splinecut.networks.groups.rules.base import Arguments
+
+if TYPE_CHECKING:
+    from splinecut.networks.groups.label_pass import LabelPass
 
 
-def elementwise(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
+def elementwise(walk: LabelPass, node: fx.Node, a: Arguments) -> Labels:
     """Operands of equal shape are tied entry by entry; one that is repeated over another's units stays whole."""
     shape = node.meta["val"].shape
     operands = [walk.labels(source) for source in node.all_input_nodes if isinstance(source.meta.get("val"), Tensor)]
@@ -22,6 +25,7 @@ def elementwise(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
             walk.ties.freeze(labels, walk.stream_stays)
     full = [labels.expand(shape) for labels in operands]
     repeated = [_repeated_axes(labels, shape) for labels in operands]
+    # A vector of one entry spread over units has no entry to give up when one of them leaves.
     is_over = [any(varies(other, axis) for other in full for axis in axes) for axes in repeated]
     for labels, over in zip(operands, is_over, strict=True):
         if over:
@@ -29,10 +33,10 @@ def elementwise(walk: Walk, node: fx.Node, a: Arguments) -> Labels:
     alike = [labels for labels, over in zip(full, is_over, strict=True) if not over]
     for one, other in itertools.pairwise(alike):
         walk.ties.tie(one, other)
-    return alike[0] if alike else walk.mixed(node)
+    return alike[0] if alike else walk.freeze_all(node)
 
 
-def _joins_streams(walk: Walk, node: fx.Node, operands: list[Labels]) -> bool:
+def _joins_streams(walk: LabelPass, node: fx.Node, operands: list[Labels]) -> bool:
     """Whether two values of equal shape are added, both of which depend on the input."""
     terms = [source for source in node.all_input_nodes if source in walk.depends]
     return len(terms) > 1 and len({labels.shape for labels in operands}) == 1

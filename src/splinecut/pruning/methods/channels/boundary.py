@@ -22,11 +22,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
+from splinecut.geometry.estimates import estimate_regions
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
-from splinecut.geometry.slices import Slice
+from splinecut.geometry.slices import Slice, slices_through
 from splinecut.geometry.subdivision.run import RegionLimit
-from splinecut.networks.cut_owners import Owners, owners
+from splinecut.networks.cut_owners import CutOwners, owners
 from splinecut.networks.model_state import evaluating
 from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
@@ -37,10 +38,6 @@ from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import Bench
-
-SAMPLE = 50  # regions in parts of a slice that are enough to guess at the whole
-CROWD = 4_000  # regions in a part at which counting stops: the whole has far too many
-ZOOMS = tuple(4.0**-k for k in range(6, -1, -1))  # sides of the parts, as shares of the slice's own
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ class Shaping:
         return self.kinks + rank.reshape(-1) / max(1, len(distinct))
 
 
-def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
+def shaping(partitions: Iterable[Partition], owned: CutOwners) -> Shaping:
     """What each unit does on all the partitions together."""
     kinks, beside, length = (np.zeros(owned.n_units) for _ in range(3))
     for partition in partitions:
@@ -147,7 +144,7 @@ def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
 
 
 def _beside(
-    partition: Partition, owned: Owners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
+    partition: Partition, owned: CutOwners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
 ) -> Float[np.ndarray, " units"]:
     line = partition.boundary()
     held = np.bincount(line.region, line.lengths, minlength=len(partition))
@@ -157,72 +154,6 @@ def _beside(
 
 def _rounded(values: Float[np.ndarray, " units"]) -> Float[np.ndarray, " units"]:
     return np.round(values / max(float(values.max(initial=0.0)), np.finfo(float).tiny), 9)
-
-
-def slices_through(
-    probe: Float[Tensor, "samples *input"], classes: Int64[np.ndarray, " samples"], n: int, seed: int
-) -> list[Slice]:
-    """`n` planes, each through three inputs of different predicted classes as far as there are such, drawn by `seed`.
-
-    Inputs of two numbers are a plane already: the one slice is then the smallest upright square that holds them all.
-    """
-    points = probe.detach().cpu().double().numpy()
-    if points[0].size < 2 or len(points) < 3:
-        raise InputError(
-            f"boundary needs at least 3 inputs of 2 or more numbers, got shape {tuple(probe.shape)}; "
-            "pass more inputs, or use another method"
-        )
-    if points.shape[1:] == (2,):
-        return [_square(points)]
-    generator = np.random.default_rng(seed)
-    return [Slice.through(*points[_triple(classes, generator)]) for _ in range(n)]
-
-
-def _square(points: Float[np.ndarray, "samples 2"]) -> Slice:
-    low, high = points.min(axis=0), points.max(axis=0)
-    half = max(float((high - low).max()) / 2, np.finfo(np.float32).tiny)
-    corners = half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-    return Slice(np.zeros(2), np.eye(2), (low + high) / 2 + corners)
-
-
-def _triple(classes: Int64[np.ndarray, " samples"], generator: np.random.Generator) -> Int64[np.ndarray, " 3"]:
-    """Three different samples; the first ones of a shuffled list that bring new classes, then any others."""
-    order = generator.permutation(len(classes))
-    _, first = np.unique(classes[order], return_index=True)
-    fresh = np.sort(first)
-    others = np.setdiff1d(np.arange(len(order)), fresh)
-    return order[np.concatenate([fresh, others])[:3]]
-
-
-def estimate_regions(graph: Graph, region: Slice) -> float:
-    """About how many regions the slice holds, from counting exactly in small parts of it.
-
-    The parts lie at the centre and half-way to each corner, and grow until they hold enough. With b edges ending on
-    its rim and r regions a part has r = 1 + b/2 + (meetings of cuts); rims grow with the side, meetings with the area.
-    """
-    for zoom in ZOOMS:
-        counts = [_count(graph, part) for part in _parts(region, zoom)]
-        if sum(n_regions for n_regions, _ in counts) >= SAMPLE:
-            break
-    rim = float(np.mean([n_ends / 2 for _, n_ends in counts]))
-    meetings = float(np.mean([n_regions - 1 - n_ends / 2 for n_regions, n_ends in counts]))
-    return 1 + rim / zoom + meetings / zoom**2
-
-
-def _parts(region: Slice, zoom: float) -> list[Slice]:
-    """The slice shrunk by `zoom` about five places; just itself when it is not shrunk."""
-    centre = region.window.mean(axis=0)
-    about = [centre] if zoom == 1 else [centre, *((centre + region.window) / 2)]
-    return [Slice(region.origin, region.basis, place + zoom * (region.window - centre)) for place in about]
-
-
-def _count(graph: Graph, part: Slice) -> tuple[int, int]:
-    """How many regions a part has, and how many edges end on its rim."""
-    try:
-        partition = subdivide(graph, part, max_regions=CROWD)
-    except RegionLimit:
-        return CROWD, 0
-    return len(partition), int(np.count_nonzero(partition.edge_layer < 0)) - len(part.window)
 
 
 def predicted(model: nn.Module, probe: Float[Tensor, "samples *input"]) -> Int64[np.ndarray, " samples"]:
