@@ -19,8 +19,8 @@ from jaxtyping import Float
 from rich.progress import track
 
 from splinecut.experiments.summaries import Estimate
-from splinecut.training.data.batch_order import generator
 from splinecut.training.data.toy import CONTENTS, gaussian_mixture
+from splinecut.training.seeding import generator
 from studies.support.result_file import figure, write
 
 CLUSTERS = 64

@@ -29,8 +29,8 @@ from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
 from splinecut.training.data import DataSet
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
+from splinecut.training.seeding import generator
 from studies.support.result_file import write
 
 CRITERIA: dict[str, tuple[str, dict[str, Any]]] = {

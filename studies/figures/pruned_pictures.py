@@ -29,10 +29,10 @@ from splinecut.networks import cost
 from splinecut.pruning.apply import cut
 from splinecut.pruning.draw import draw
 from splinecut.training.data import DataSet
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook
 from splinecut.training.loop import train
+from splinecut.training.seeding import generator
 from studies.support.panels import Chart, near_boundary, parser, sheet
 from studies.support.partition_facts import removed, shape_of
 from studies.support.result_file import write

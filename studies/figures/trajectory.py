@@ -27,10 +27,10 @@ from splinecut.geometry.codes import Codes, distance
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.plotting import layer_colours
 from splinecut.pruning.detect import EarlyBird
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
+from splinecut.training.seeding import generator
 from studies.support.panels import Chart, near_boundary, parser, sheet
 from studies.support.partition_facts import shape_of
 from studies.support.result_file import write

@@ -81,7 +81,7 @@ def _probe(network: nn.Module, file: Path | None, name: str | None, data_dir: Pa
     import torch
 
     from splinecut.training.data import load
-    from splinecut.training.data.batch_order import generator
+    from splinecut.training.seeding import generator
 
     like = next(network.parameters())
     if file is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
+
+from splinecut.training.seeding import generator
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,3 @@ class Order:
     def generator(self, batch: int) -> torch.Generator:
         """The randomness of one batch."""
         return generator(self.seed, self.epoch, batch)
-
-
-def generator(*key: int) -> torch.Generator:
-    """A generator whose stream is set by all of `key`; keys of different length do not collide."""
-    state = np.random.SeedSequence([len(key), *key]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
