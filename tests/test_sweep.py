@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from disturb import outcomes, sweep
 from splinecut.cli.app import app
 from splinecut.errors import InputError
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.sweep.scheduler import State, _Queue, compute, run, shared_stages, write_account
@@ -143,9 +143,9 @@ def test_one_experiment_and_a_sweep_are_not_taken_for_each_other(tmp_path: Path)
     assert len(grid.expand(grid.load(several, ["sweep.seeds=[1, 2, 3]"]))) == 3
 
 
-@pytest.mark.parametrize("recipe", spec.recipes())
+@pytest.mark.parametrize("recipe", recipes.shipped())
 def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
-    tables = spec.read(recipe)
+    tables = recipes.read(recipe)
     assert tables.get("description")
     runs = grid.expand(grid.load(recipe)) if "sweep" in tables else [spec.load(recipe)]
     assert runs

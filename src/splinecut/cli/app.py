@@ -98,9 +98,9 @@ def list_(kind: Annotated[str, typer.Argument(help="models, data, methods or rec
 def _listing(kind: str) -> list[tuple[str, ...]]:
     """The rows that `splinecut list KIND` prints."""
     if kind == "recipes":
-        from splinecut.experiments import spec
+        from splinecut.experiments import recipes
 
-        return [(name, spec.read(path).get("description", "")) for name, path in spec.recipes().items()]
+        return [(name, recipes.read(path).get("description", "")) for name, path in recipes.shipped().items()]
     if kind == "models":
         from splinecut.networks.models import MODELS, describe
 

@@ -71,11 +71,11 @@ def _network(
 ) -> tuple[nn.Module, Callable[[list[int]], Tensor] | None]:
     """The network, and a way to its inputs by row number (None where there are none)."""
     from splinecut.experiments import plan as stages
-    from splinecut.experiments import runner, spec
+    from splinecut.experiments import recipes, runner, spec
     from splinecut.networks import models
 
     given = _rows_of_file(points) if points is not None else None
-    if not (Path(model).suffix == ".toml" or model in spec.recipes()):
+    if not (Path(model).suffix == ".toml" or model in recipes.shipped()):
         network = models.build(model, seed=0)
         return (with_weights(network, weights) if weights is not None else network), given
     experiment = spec.load(model)

@@ -67,7 +67,7 @@ def prune(
 
 def _options(given: list[str]) -> dict[str, dict[str, Any]]:
     """The tables that `model.a=1` and `method.b=2` describe."""
-    from splinecut.experiments.spec import set_key
+    from splinecut.experiments.recipes import set_key
 
     tables: dict[str, Any] = {"model": {}, "method": {}}
     for override in given:

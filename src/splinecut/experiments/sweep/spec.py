@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from splinecut.errors import InputError
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.training.config import Frozen
+from splinecut.training.initialization import merge_tables
 
 Seed = Annotated[int, Field(ge=0)]
 Keep = Annotated[float, Field(gt=0, le=1)]
@@ -69,7 +70,7 @@ class Sweep:
 
 def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Sweep:
     """The sweep in a recipe; one without a [sweep] table is refused."""
-    tables = spec.read(recipe, overrides)
+    tables = recipes.read(recipe, overrides)
     if "sweep" not in tables:
         raise InputError(f"recipe {recipe} has no [sweep] table; use `splinecut run {recipe}`, or add one")
     return from_dict(tables)
@@ -128,7 +129,7 @@ def _runs(sweep: Sweep, point: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The tables of the whole network, then of every budget and method, at one point of the grid."""
     base = copy.deepcopy(sweep.base)
     for key, value in point.items():
-        spec.put(base, key, copy.deepcopy(value))
+        recipes.put(base, key, copy.deepcopy(value))
     suffix = "".join(
         f" [{_short(value)}]" for key, value in point.items() if key.split(".")[0] not in ("model", "data")
     )
@@ -150,7 +151,7 @@ def _pruned(base: dict[str, Any], method: str | dict[str, Any], keep: float, suf
     asked.pop("keeps", None)
     label = asked.pop("label", None)
     lifted = {key: asked.pop(key) for key in LIFTED if key in asked}
-    tables = _merged(copy.deepcopy(base), {**lifted, "method": asked})
+    tables = {**merge_tables(base, lifted), "method": asked}  # options of the base's method are not inherited
     tables["budget"] = {**_budget(tables.get("budget", {}), asked["name"]), "keep": keep}
     return {**tables, "name": (label or _label(asked, "detector" in tables)) + suffix}
 
@@ -161,14 +162,6 @@ def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
 
     units = method_class(method).units
     return {key: value for key, value in budget.items() if key != "of" or units != "weights"}
-
-
-def _merged(tables: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """`tables` with `more` written over it, table by table."""
-    for key, value in more.items():
-        both = isinstance(value, dict) and isinstance(tables.get(key), dict)
-        tables[key] = _merged(tables[key], value) if both and key != "method" else value
-    return tables
 
 
 def _label(method: dict[str, Any], is_early: bool) -> str:
