@@ -16,6 +16,7 @@ from splinecut.training.ledger import Ledger
 
 SCHEMA = 1
 FILE = "record.json"
+SWEEP_FILE = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
 
 
 class RecordUnreadable(SplinecutError):
@@ -92,6 +93,14 @@ def _touch(record: Record) -> None:
     for path in (*_RELIED_ON, *(_RELIED_ON_IF_PRUNED if record.pruning is not None else ())):
         reduce(getitem, path.split("."), facts)
     float(record.parameters + record.forward_flops + record.costs.total.flops + record.spec["seed"])
+
+
+def finished_record(folder: str | Path) -> Record | None:
+    """The record in a run folder; None where there is none, or none that can be read."""
+    try:
+        return load(folder)
+    except RecordUnreadable:
+        return None
 
 
 def is_complete(folder: str | Path) -> bool:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.records import Record
+from splinecut.experiments.records import SWEEP_FILE, Record
 from splinecut.experiments.run_folder import versions
 from splinecut.experiments.summaries import Row, merged, rows
 from splinecut.files import write_json
 
 SCHEMA = 1
 KIND = "splinecut table"
-SWEEP = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
 
 
 def save(path: Path, records: Sequence[Record], places: Sequence[Path], earlier: Sequence[Path] = ()) -> Path:
@@ -80,7 +79,7 @@ def _row(plain: dict[str, Any]) -> Row:
 def _sweep(place: Path) -> dict[str, Any] | None:
     """What a sweep's own record says of it, and the command that runs it again."""
     try:
-        known = json.loads((place / SWEEP).read_text(encoding="utf-8"))
+        known = json.loads((place / SWEEP_FILE).read_text(encoding="utf-8"))
         changes = [f"--set {shlex.quote(change)}" for change in known.get("overrides", [])]
         command = " ".join(["splinecut sweep", known["sweep"], *changes])
         return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}
