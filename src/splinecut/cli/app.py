@@ -67,7 +67,7 @@ def run(
     device: Device = "auto",
 ) -> None:
     """Run the experiment in a recipe; a run that was interrupted goes on where it stood."""
-    from splinecut.cli.table import show_record
+    from splinecut.cli.printing import show_record
     from splinecut.experiments import runner, spec
 
     experiment = spec.load(recipe, set_ or ())

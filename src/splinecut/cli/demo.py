@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from splinecut.cli.printing import show_routes
 from splinecut.cli.screen import screen
-from splinecut.cli.table import show_routes
 from splinecut.experiments import runner, spec
 from splinecut.experiments.film import frames
 from splinecut.experiments.film.frames import Frame, Frames

@@ -17,6 +17,7 @@ from splinecut.training.config import Frozen, Plan
 from splinecut.training.initialization import Start
 
 SCHEMA = 1
+DENSE = "dense"  # the label of a run without a method
 
 
 def _named(value: Any) -> Any:
@@ -177,6 +178,15 @@ def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     if "sweep" in tables:
         raise InputError(f"recipe {recipe} is a sweep of several runs, not one; use `splinecut sweep {recipe}`")
     return Experiment.from_dict(tables)
+
+
+def label(method: dict[str, Any] | None, is_early: bool) -> str:
+    """The table of a method as one text: name, options given, and whether a detector stops the training early."""
+    if method is None:
+        return DENSE
+    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name" and value is not None)
+    name = f"{method['name']} ({options})" if options else method["name"]
+    return f"early bird, {name}" if is_early else name
 
 
 def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[str] = ()) -> InputError:

@@ -44,7 +44,6 @@ Keep = Annotated[float, Field(gt=0, le=1)]
 if TYPE_CHECKING:
     from splinecut.experiments.plan import Plan
 
-DENSE = "dense"
 OF_PRUNING = ("detector", "method", "budget", "residual", "refit", "probe", "retrain")
 LIFTED = ("start", "training", *OF_PRUNING)  # keys of an experiment that may stand in a method's table
 
@@ -133,7 +132,7 @@ def _runs(sweep: Sweep, point: dict[str, Any]) -> Iterator[dict[str, Any]]:
     suffix = "".join(
         f" [{_short(value)}]" for key, value in point.items() if key.split(".")[0] not in ("model", "data")
     )
-    yield {**{key: value for key, value in base.items() if key not in OF_PRUNING}, "name": DENSE + suffix}
+    yield {**{key: value for key, value in base.items() if key not in OF_PRUNING}, "name": spec.DENSE + suffix}
     for method in sweep.axes.methods:
         for keep in _keeps(method, sweep.axes):
             yield _pruned(base, method, keep, suffix)
@@ -149,11 +148,11 @@ def _pruned(base: dict[str, Any], method: str | dict[str, Any], keep: float, suf
     if "name" not in asked:
         raise InputError(f"a method of a sweep needs a name, got {method!r}; see `splinecut list methods`")
     asked.pop("keeps", None)
-    label = asked.pop("label", None)
+    given = asked.pop("label", None)
     lifted = {key: asked.pop(key) for key in LIFTED if key in asked}
     tables = {**merge_tables(base, lifted), "method": asked}  # options of the base's method are not inherited
     tables["budget"] = {**_budget(tables.get("budget", {}), asked["name"]), "keep": keep}
-    return {**tables, "name": (label or _label(asked, "detector" in tables)) + suffix}
+    return {**tables, "name": (given or spec.label(asked, "detector" in tables)) + suffix}
 
 
 def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
@@ -162,12 +161,6 @@ def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
 
     units = method_class(method).units
     return {key: value for key, value in budget.items() if key != "of" or units != "weights"}
-
-
-def _label(method: dict[str, Any], is_early: bool) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
-    name = f"{method['name']} ({options})" if options else method["name"]
-    return f"early bird, {name}" if is_early else name
 
 
 def _short(value: Any) -> str:
