@@ -1,4 +1,4 @@
-"""What commands print on: a terminal that shows names as they are, and tables that do not fold numbers to fit it."""
+"""The console of the commands, and tables fitted to its width without folding numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AT_LEAST = 2  # columns of numbers for which words are folded; further ones come
 
 
 def screen(stderr: bool = False) -> Console:
-    """A terminal on which `[sweep]` and `:key:` are text: names and paths are a user's and no markup of ours."""
+    """A console without markup: `[sweep]` and `:key:` in names and paths are printed as they are."""
     return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 

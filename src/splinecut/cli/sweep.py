@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from splinecut.cli.options import DataDir, Device, Set
 from splinecut.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,22 +18,20 @@ if TYPE_CHECKING:
 
 def sweep(
     recipe: Annotated[str, typer.Argument(help=r"A TOML file with a \[sweep] table, or a recipe by name.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set sweep.seeds=2")
+    set_: Set = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Where run folders go; default: runs/RECIPE.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where run folders go; left out: runs/RECIPE.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side on this machine.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Parallel runs on this machine.")] = 1,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: `local`, or the address of a cluster.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", envvar="SPLINECUT_DATA", help="Folder with data sets.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    data_dir: DataDir = None,
+    device: Device = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each run; left out: the cores, divided by the workers.")
+        int | None, typer.Option(min=1, help="Threads of each run; default: the cores, divided by the workers.")
     ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often a run is tried again when its worker dies.")] = 5,
+    retries: Annotated[int, typer.Option(min=0, help="How often a run is restarted when its worker dies.")] = 5,
 ) -> None:
-    """Run seeds x methods x budgets; finished runs are skipped, interrupted ones go on, a failed one stops no other."""
+    """Run seeds x methods x budgets; skips finished runs, resumes interrupted ones, continues after a failed one."""
     from splinecut.experiments.sweep import spec as grid
     from splinecut.experiments.sweep.accounting import write_account
     from splinecut.experiments.sweep.scheduler import run
@@ -111,7 +110,7 @@ class SweepProgress:
 
 
 def title(experiment: Any) -> str:
-    """A run as a person would name it."""
+    """The name of a run in messages."""
     keep = f", keep {experiment.budget.keep:g}" if experiment.method else ""
     return f"{experiment.name}{keep}, seed {experiment.seed}"
 
