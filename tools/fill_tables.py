@@ -29,7 +29,7 @@ EPOCH_SHARES = (1 / 16, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 1)  # of a training; the lea
 
 
 def filled(text: str, root: Path) -> str:
-    """A page with every table written anew from the result it names, a path from `root`."""
+    """A page with every table rewritten from the result it names, a path relative to `root`."""
     return BLOCK.sub(lambda found: found[1] + table(root / found[2]) + found[3], text)
 
 

@@ -141,9 +141,9 @@ class Experiment(Frozen):
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that name what was asked for.
+        """Twelve hexadecimal digits of a hash of the configuration.
 
-        Taken over what differs from the defaults, so that a new key with a default does not orphan old results;
+        Only what differs from the defaults is hashed, so that a new key with a default does not orphan old results;
         name and description do not count.
         """
         asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})

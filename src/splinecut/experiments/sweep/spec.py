@@ -101,9 +101,9 @@ def expand(sweep: Sweep) -> list[Experiment]:
 
 
 def plans(sweep: Sweep) -> list[Plan]:
-    """Every run of a sweep, each once; all of one seed before the next, the whole network before the pruned ones.
+    """Every run of a sweep, each once; seed by seed, the dense network before the pruned ones.
 
-    Methods, options and budgets there are not are refused here, before anything is trained.
+    Unknown methods, options and budgets are refused here, before anything is trained.
     """
     from splinecut.experiments.plan import plan
 
@@ -125,7 +125,7 @@ def _points(axes: Axes) -> Iterator[dict[str, Any]]:
 
 
 def _runs(sweep: Sweep, point: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The tables of the whole network, then of every budget and method, at one point of the grid."""
+    """The tables of the dense run, then of every method and budget, at one point of the grid."""
     base = copy.deepcopy(sweep.base)
     for key, value in point.items():
         recipes.put(base, key, copy.deepcopy(value))
@@ -156,7 +156,7 @@ def _pruned(base: dict[str, Any], method: str | dict[str, Any], keep: float, suf
 
 
 def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
-    """The budget without its currency where the method only knows one, that of single weights."""
+    """The budget without `of` for methods that remove single weights, which have one unit only."""
     from splinecut.pruning.methods.catalogue import method_class
 
     units = method_class(method).units

@@ -1,4 +1,4 @@
-"""Which rows each batch holds: a function of seed, epoch and batch number, so that no replay is needed to go on."""
+"""The rows of each batch as a function of seed, epoch and batch number, so that resuming needs no replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from splinecut.training.seeding import generator
 
 @dataclass(frozen=True)
 class Order:
-    """How one epoch walks through a split.
+    """The order in which one epoch goes through a split.
 
     Shuffled, its order follows from (seed, epoch) alone; otherwise rows come as stored. Of every global batch a
     process takes the rows rank, rank + world, ...: whatever `world` is, the processes together see the same batches.

@@ -1,4 +1,4 @@
-"""A split that lives in memory: images as bytes or points as floats, gathered and augmented a batch at a time."""
+"""A split in memory: images as bytes or points as floats, gathered and augmented per batch."""
 
 from __future__ import annotations
 
