@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from splinecut.experiments.sweep.worker_pool import KEEPING_MEMORY, variables
+from splinecut.experiments.sweep.jobs import MALLOC_ENV, worker_env
 from studies.support.result_file import write
 
 NETWORKS = {"vgg16": 0.25, "preresnet20": 0.5}  # name -> width
@@ -42,7 +42,7 @@ print((time.process_time() - begun) / steps)
 
 def seconds_a_step(name: str, width: float, steps: int, environment: dict[str, str]) -> float:
     """CPU time of one training step in a process of its own."""
-    plain = {key: value for key, value in os.environ.items() if key not in KEEPING_MEMORY}
+    plain = {key: value for key, value in os.environ.items() if key not in MALLOC_ENV}
     command = [sys.executable, "-c", STEPS, name, str(width), str(steps)]
     told = subprocess.run(
         command, env={**plain, "OMP_NUM_THREADS": "1", **environment}, capture_output=True, text=True, check=True
@@ -59,7 +59,7 @@ def main() -> None:
     facts: dict[str, object] = {}
     for name, width in NETWORKS.items():
         ratios = [
-            seconds_a_step(name, width, asked.steps, variables(1)) / seconds_a_step(name, width, asked.steps, {})
+            seconds_a_step(name, width, asked.steps, worker_env(1)) / seconds_a_step(name, width, asked.steps, {})
             for _ in range(asked.turns)
         ]
         facts[f"{name} width {width:g}"] = {"cpu": statistics.median(ratios), "turns": [round(r, 3) for r in ratios]}

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from splinecut.experiments import table_file as committed
-from splinecut.experiments.summaries import Row
+from splinecut.experiments.summaries import Row, short_names
 from studies.support.result_file import figure
-from tools.fill_tables import short_names
 
 # Dark keeps most; the first four are told apart without seeing red or green, lines by their markers too.
 COLOURS = ("#440154", "#31688e", "#35b779", "#e8a013", "#d1495b")

@@ -30,10 +30,10 @@ from splinecut.files import write_json
 from splinecut.locking import locked
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.config import Schedule
-from splinecut.training.data.batch_order import generator
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
 from splinecut.training.progress import Watch
+from splinecut.training.seeding import generator
 from studies.support.result_file import write
 
 THRESHOLDS = (0.10, 0.15, 0.20, 0.25)

@@ -32,7 +32,8 @@ from rich.table import Table
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
-from studies.refit import interval, whole
+from studies.refit import whole
+from studies.support.intervals import interval
 from studies.support.result_file import write
 
 KEEPS = (0.7, 0.5, 0.3)

@@ -19,8 +19,8 @@ from jaxtyping import Float
 from rich.progress import track
 
 from splinecut.experiments.summaries import Estimate
-from splinecut.training.data.batch_order import generator
 from splinecut.training.data.toy import CONTENTS, gaussian_mixture
+from splinecut.training.seeding import generator
 from studies.support.result_file import figure, write
 
 CLUSTERS = 64
@@ -71,13 +71,13 @@ def inertias(points: Points, seed: int, starts: Sequence[int] = STARTS, clusters
 def conclusions(by_seed: list[dict[str, float]]) -> dict[str, Any]:
     """Means with intervals, and by how much each start beats starting with the right number, paired by seed."""
     names = list(by_seed[0])
-    means = {name: vars(Estimate.of([seed[name] for seed in by_seed])) for name in names}
+    means = {name: Estimate.of([seed[name] for seed in by_seed])._asdict() for name in names}
     gaps = {
         name: Estimate.of([seed[str(CLUSTERS)] - seed[name] for seed in by_seed])
         for name in names
         if name != str(CLUSTERS)
     }
-    told = {name: {**vars(gap), "excludes_zero": gap.excludes_zero} for name, gap in gaps.items()}
+    told = {name: {**gap._asdict(), "excludes_zero": gap.excludes_zero} for name, gap in gaps.items()}
     return {"inertia": means, f"inertia of {CLUSTERS} starts minus": told}
 
 

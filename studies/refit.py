@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,9 @@ from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
 from splinecut.training.data import DataSet
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
+from splinecut.training.seeding import generator
+from studies.support.intervals import plus_minus
 from studies.support.result_file import write
 
 CRITERIA: dict[str, tuple[str, dict[str, Any]]] = {
@@ -67,16 +66,6 @@ def _accuracy(model: nn.Module, dataset: DataSet) -> float:
     return accuracy
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Mean and half-width of its 95 % interval (Student's t)."""
-    from scipy.stats import t
-
-    if len(values) < 2:
-        return statistics.fmean(values), math.nan
-    half = t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return statistics.fmean(values), float(half)
-
-
 def whole(experiment: spec.Experiment) -> spec.Experiment:
     """The same training with nothing cut."""
     if experiment.method is None:
@@ -99,10 +88,11 @@ def show(by_seed: list[dict[str, float]]) -> None:
     for column in ("criterion", "keep", *(refit or "none" for refit in REFITS)):
         table.add_column(column, justify="left" if column == "criterion" else "right")
     for keep, name in itertools.product(KEEPS, CRITERIA):
-        cells = [interval([100 * seed[f"{name} | {keep} | {refit or 'none'}"] for seed in by_seed]) for refit in REFITS]
-        table.add_row(name, f"{keep:g}", *(f"{mean:.1f} +- {half:.1f}" for mean, half in cells))
-    mean, half = interval([100 * seed["dense"] for seed in by_seed])
-    table.caption = f"the whole network: {mean:.1f} +- {half:.1f} ({len(by_seed)} seeds, 95 % intervals)"
+        places = [f"{name} | {keep} | {refit or 'none'}" for refit in REFITS]
+        cells = [plus_minus([100 * seed[place] for seed in by_seed]) for place in places]
+        table.add_row(name, f"{keep:g}", *cells)
+    dense = plus_minus([100 * seed["dense"] for seed in by_seed])
+    table.caption = f"dense network: {dense} ({len(by_seed)} seeds, 95 % intervals)"
     Console().print(table)
 
 

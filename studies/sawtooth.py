@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from splinecut.pruning.apply import cut
 from splinecut.pruning.draw import draw as draw_ticket
-from splinecut.training.data.batch_order import generator
+from splinecut.training.seeding import generator
 from studies.support.result_file import figure, write
 
 NEEDED = 4  # units for two teeth

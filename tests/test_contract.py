@@ -37,6 +37,7 @@ from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import data
 from splinecut.training.config import Plan
+from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import ALONE
 from splinecut.training.progress import Watch
 
@@ -282,7 +283,7 @@ def test_the_ledger_is_the_analytic_count(name: str) -> None:
 
 def images(start_step: int, epochs: int) -> int:
     """Training images that a training from `start_step` on sees; the last batch of an epoch may be short."""
-    batches = [len(y) for _, y in digits().train.batches(PLAN.batch_size, train=True, seed=0, epoch=0)]
+    batches = [len(y) for _, y in digits().train.batches(Order(PLAN.batch_size, shuffle=True))]
     return sum((batches * epochs)[start_step:])
 
 

@@ -20,10 +20,11 @@ from splinecut.errors import InputError
 from splinecut.training.data import DATA, StreamedSplit, TensorSplit, load
 from splinecut.training.data import streamed_split as streamed
 from splinecut.training.data import toy as toys
-from splinecut.training.data.batch_order import generator
+from splinecut.training.data.batch_order import Order
 from splinecut.training.data.dataset import held_out
 from splinecut.training.data.huggingface import read_hub
 from splinecut.training.data.transforms import Augmentation, Pixels, measured, shift_and_mirror
+from splinecut.training.seeding import generator
 
 few = settings(derandomize=True, deadline=None, max_examples=40)
 CLASSES = ("cat", "dog", "emu")
@@ -70,7 +71,8 @@ def images() -> TensorSplit:
 
 
 def epoch(split, **options) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return list(split.batches(16, **{"train": True, "seed": 3, "epoch": 5, **options}))
+    apart = {key: options.pop(key) for key in ("augment", "device", "channels_last") if key in options}
+    return list(split.batches(Order(16, **{"shuffle": True, "seed": 3, "epoch": 5, **options}), **apart))
 
 
 def same(left, right) -> bool:
@@ -89,7 +91,7 @@ def test_an_epoch_shows_every_row_once_in_an_order_set_by_seed_and_epoch(images)
 
 
 def test_evaluation_shows_the_rows_as_stored(images) -> None:
-    batches = epoch(images, train=False)
+    batches = epoch(images, shuffle=False)
     assert torch.equal(torch.cat([y for _, y in batches]), torch.arange(50))
     torch.testing.assert_close(torch.cat([x for x, _ in batches]), images.examples(list(range(50))))
 
@@ -144,7 +146,7 @@ def test_augmentation_uses_every_shift_and_both_sides(images) -> None:
     dot = torch.zeros(4000, 1, 9, 9, dtype=torch.uint8)
     dot[:, 0, 4, 4] = 255
     split = TensorSplit(dot, torch.arange(4000), Pixels((0.0,), (1.0,)), augmentation=Augmentation())
-    (x, _), *_ = split.batches(4000, train=True)
+    (x, _), *_ = split.batches(Order(4000, shuffle=True))
     landed = x.flatten(1).argmax(1)
     assert len(landed.unique()) == 81
     assert torch.bincount(landed).float().std() < 0.2 * 4000 / 81 + 5
@@ -446,7 +448,7 @@ def test_images_of_many_sizes_are_streamed_and_cropped(photographs: Path) -> Non
     data = load("pets", photographs, image_size=16, workers=0)
     assert isinstance(data.train, StreamedSplit)
     assert data.input_shape == (3, 16, 16)
-    (x, y), *_ = data.test.batches(6, train=False)
+    (x, y), *_ = data.test.batches(Order(6, shuffle=False))
     assert x.shape == (6, 3, 16, 16)
     assert y.tolist() == [0, 0, 1, 1, 2, 2]
     assert load("pets", photographs, workers=0).input_shape == (3, 224, 224)
@@ -467,7 +469,7 @@ def test_one_image_of_another_size_makes_a_set_streamed(folders: Path, odd: int)
 
 def test_streamed_batches_depend_on_seed_epoch_and_row_only(photographs: Path) -> None:
     train = load("pets", photographs, image_size=16, workers=0).train
-    walk = lambda **options: list(train.batches(4, **{"train": True, "seed": 1, "epoch": 2, **options}))  # noqa: E731
+    walk = lambda **options: list(train.batches(Order(4, **{"shuffle": True, "seed": 1, "epoch": 2, **options})))  # noqa: E731
     before = torch.get_rng_state()
     whole = walk()
     assert torch.equal(before, torch.get_rng_state())
@@ -480,7 +482,7 @@ def test_streamed_batches_depend_on_seed_epoch_and_row_only(photographs: Path) -
 def test_worker_processes_change_nothing_but_the_time(photographs: Path) -> None:
     alone, helped = (load("pets", photographs, image_size=16, workers=workers) for workers in (0, 2))
     assert alone.hash == helped.hash
-    assert same(alone.train.batches(4, train=True), helped.train.batches(4, train=True))
+    assert same(*(each.train.batches(Order(4, shuffle=True)) for each in (alone, helped)))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -488,7 +490,7 @@ def test_a_broken_streamed_image_is_named_in_one_line(photographs: Path, workers
     data = load("pets", photographs, image_size=16, workers=workers)
     (photographs / "pets" / "test" / "emu" / "1.png").write_bytes(b"broken")
     with pytest.raises(InputError) as caught:
-        list(data.test.batches(2, train=False))
+        list(data.test.batches(Order(2, shuffle=False)))
     assert "test/emu/1.png: not an image" in str(caught.value)
     assert "\n" not in str(caught.value)
 

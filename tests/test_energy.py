@@ -18,6 +18,7 @@ from splinecut.training import energy
 from splinecut.training import energy_model as tx2
 from splinecut.training.energy import Counter, Meter, counters
 from splinecut.training.ledger import FORWARD, Ledger
+from studies import tx2_fit
 
 
 def write_zone(powercap: Path, name: str, joules: float, wraps_at: float = 1000.0) -> Path:
@@ -92,18 +93,18 @@ def test_a_graphics_card_is_measured_by_its_own_counter(tmp_path: Path, monkeypa
 
 
 def test_the_constants_are_what_the_fit_gives() -> None:
-    per_flop, per_byte = tx2.fit()
+    per_flop, per_byte = tx2_fit.fit()
     assert per_flop == pytest.approx(tx2.JOULES_PER_FLOP, rel=1e-3)
     assert per_byte == pytest.approx(tx2.JOULES_PER_BYTE, rel=1e-3)
 
 
 def test_the_flops_of_the_dense_runs_are_the_papers() -> None:
-    for setting in tx2.SETTINGS:
-        assert tx2.dense_cost(setting)[0] == pytest.approx(setting.flops, rel=0.01)
+    for setting in tx2_fit.SETTINGS:
+        assert tx2_fit.dense_cost(setting)[0] == pytest.approx(setting.flops, rel=0.01)
 
 
 def test_the_documentation_prints_the_errors_that_are_measured() -> None:
-    found = [abs(e) for setting in tx2.SETTINGS for row in tx2.errors(setting)[1].values() for e in row]
+    found = [abs(e) for setting in tx2_fit.SETTINGS for row in tx2_fit.errors(setting)[1].values() for e in row]
     text = (Path(__file__).parent.parent / "docs" / "energy.md").read_text()
     stated = re.search(r"(\d+) pruned rows: median error ([\d.]+) %, worst ([\d.]+) %", " ".join(text.split()))
     assert stated is not None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from splinecut.errors import InputError, unknown
 from splinecut.files import WriteError, write_atomically, write_json, write_text
+from splinecut.locking import RunLocked, locked
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -62,3 +65,18 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert isinstance(error, InputError)
     assert str(error) == "unknown model 'vgg61'; did you mean 'vgg16'? known: mlp, vgg16"
     assert "did you mean" not in str(unknown("model", "zzz", ["mlp", "vgg16"]))
+
+
+def test_a_folder_is_held_by_one_process_and_given_back_by_a_killed_one(tmp_path: Path) -> None:
+    code = "import sys, time\nfrom splinecut.locking import locked\n"
+    code += "with locked(sys.argv[1]): print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        for _ in range(2):  # the first one refused leaves the holder's number for the second
+            with pytest.raises(RunLocked, match=f"is in use by process {holder.pid};"), locked(tmp_path):
+                pass
+        holder.kill()
+    with locked(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    with locked(tmp_path, wait=True):
+        pass

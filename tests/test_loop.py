@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from splinecut.networks import cost, models
 from splinecut.training import data
 from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.data.batch_order import Order
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.ledger import Ledger
@@ -36,7 +37,7 @@ def test_it_takes_the_steps_that_a_hand_written_loop_takes(digits: data.DataSet)
     optimizer = torch.optim.SGD(bare.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     for epoch, rate in enumerate((0.1, 0.01, 0.001)):
         optimizer.param_groups[0]["lr"] = rate
-        for x, y in digits.train.batches(64, train=True, seed=5, epoch=epoch):
+        for x, y in digits.train.batches(Order(64, True, seed=5, epoch=epoch)):
             optimizer.zero_grad()
             nn.functional.cross_entropy(bare(x), y).backward()
             optimizer.step()

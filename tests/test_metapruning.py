@@ -22,6 +22,7 @@ from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space, crossed, mutated, search
 from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidths, PruningNet, first_units, width_of
+from splinecut.training.data.batch_order import Order
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import Ledger
 from test_legr import with_validation
@@ -190,7 +191,7 @@ def test_widths_of_a_step_follow_from_seed_and_step_and_are_what_it_is_charged_f
     for step, widths in enumerate(seen):
         drawn = np.random.default_rng([3, step]).choice(SMALL.ratios, len(groups))
         assert widths == width_of(groups, drawn)
-    sizes = [len(y) for epoch in range(2) for _, y in there.dataset.train.batches(32, train=True, epoch=epoch)]
+    sizes = [len(y) for epoch in range(2) for _, y in there.dataset.train.batches(Order(32, True, epoch=epoch))]
     flops = sum(3 * groups.flops(first_units(groups, w)) * n for w, n in zip(seen, sizes, strict=True))
     phases = there.ledger.phases
     assert phases["pruning-net"].flops == flops and phases["pruning-net"].paper_flops == 0

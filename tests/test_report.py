@@ -197,7 +197,9 @@ def test_the_command_writes_the_page_and_names_what_it_skipped(
     assert "not a readable record" in (tmp_path / "r.html").read_text()
 
 
-@pytest.mark.parametrize(("place", "message"), [("nowhere", "there is no"), (".", "no run and no stored partition")])
+@pytest.mark.parametrize(
+    ("place", "message"), [("nowhere", "not found; expected a folder of runs"), (".", "no run and no stored partition")]
+)
 def test_nothing_to_report_is_one_line(
     tmp_path: Path, place: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

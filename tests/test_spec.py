@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from splinecut.errors import InputError
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.plan import chosen_method
 from splinecut.experiments.spec import Experiment
 
@@ -65,7 +65,7 @@ def test_a_bad_recipe_is_one_line_that_names_the_key(change: dict[str, Any], mes
 
 
 def test_quotes_hold_a_key_with_dots_together() -> None:
-    tables = spec.read("table2-global-small", ['sweep.over."data.name"=["cifar10"]'])
+    tables = recipes.read("table2-global-small", ['sweep.over."data.name"=["cifar10"]'])
     assert tables["sweep"]["over"]["data.name"] == ["cifar10"]
     assert tables["sweep"]["over"]["model"] == [{"name": "vgg16", "width": 0.25}]
 
@@ -161,6 +161,6 @@ def test_the_recipe_of_a_run_that_removes_single_weights_runs_again() -> None:
 
 
 def test_every_recipe_that_ships_can_be_read() -> None:
-    assert spec.recipes()
-    for path in spec.recipes().values():
-        assert spec.read(path).get("description"), f"{path.name} has no description"
+    assert recipes.shipped()
+    for path in recipes.shipped().values():
+        assert recipes.read(path).get("description"), f"{path.name} has no description"

@@ -16,7 +16,8 @@ from splinecut.experiments.plan import build_model
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import spec as grid
-from splinecut.experiments.sweep.scheduler import compute, shared_stages
+from splinecut.experiments.sweep.accounting import compute
+from splinecut.experiments.sweep.scheduler import shared_stages
 from splinecut.networks.cost import forward_flops
 from splinecut.training import loop
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE

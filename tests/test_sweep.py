@@ -21,11 +21,13 @@ from typer.testing import CliRunner
 from disturb import outcomes, sweep
 from splinecut.cli.app import app
 from splinecut.errors import InputError
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import spec as grid
-from splinecut.experiments.sweep.scheduler import State, _Queue, compute, run, shared_stages, write_account
-from splinecut.experiments.sweep.worker_pool import KEEPING_MEMORY, Ending, Job, Workers, _loaded, _Worker, variables
+from splinecut.experiments.sweep.accounting import compute, write_account
+from splinecut.experiments.sweep.jobs import MALLOC_ENV, Job, JobResult, _loaded, worker_env
+from splinecut.experiments.sweep.scheduler import State, _Queue, run, shared_stages
+from splinecut.experiments.sweep.worker_pool import Workers, _Worker
 from splinecut.pruning.methods.catalogue import METHODS
 
 BASE: dict[str, Any] = {
@@ -143,9 +145,9 @@ def test_one_experiment_and_a_sweep_are_not_taken_for_each_other(tmp_path: Path)
     assert len(grid.expand(grid.load(several, ["sweep.seeds=[1, 2, 3]"]))) == 3
 
 
-@pytest.mark.parametrize("recipe", spec.recipes())
+@pytest.mark.parametrize("recipe", recipes.shipped())
 def test_every_recipe_that_ships_can_be_expanded(recipe: str) -> None:
-    tables = spec.read(recipe)
+    tables = recipes.read(recipe)
     assert tables.get("description")
     runs = grid.expand(grid.load(recipe)) if "sweep" in tables else [spec.load(recipe)]
     assert runs
@@ -200,10 +202,10 @@ class Scripted:
         self.started.append(job.experiment.name)
         self.number, self.threads = number, job.threads
 
-    def wait(self, seconds: float) -> list[Ending]:
+    def wait(self, seconds: float) -> list[JobResult]:
         word = self.script.get(self.started[-1], ["done"])
         how = word.pop(0) if len(word) > 1 else word[0]
-        return [Ending(self.number, None if how == "done" else how, is_lost=how == "lost")]
+        return [JobResult(self.number, None if how == "done" else how, is_lost=how == "lost")]
 
     def close(self) -> None:
         self.is_closed = True
@@ -216,7 +218,7 @@ def test_a_lost_run_is_taken_up_again_and_a_failed_one_stops_no_other(tmp_path: 
     assert pool.started == ["dense", *["l2"] * 3, "random", *["spline"] * 3]
     assert state.failed == {2: "the loss is nan", 3: "lost"}
     assert state.done == [0, 1] and pool.is_closed
-    assert state.lost == {1: 2, 3: 3}
+    assert state.crashes == {1: 2, 3: 3}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_a_worker_that_dies_between_two_looks_is_still_reported() -> None:
     process = SimpleNamespace(is_alive=lambda: next(looks), sentinel=sentinel, exitcode=-9, join=lambda: None)
     pool = Workers(1, members=[_Worker(process, ours, job=5)])
     assert pool.wait(0) == []
-    assert pool.wait(0) == [Ending(5, "its worker process was killed by SIGKILL", is_lost=True)]
+    assert pool.wait(0) == [JobResult(5, "its worker process was killed by SIGKILL", is_lost=True)]
     assert not pool.members
 
 
@@ -351,13 +353,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_a_process_that_trains_keeps_the_memory_it_frees() -> None:
     def faults(environment: dict[str, str]) -> int:
-        plain = {name: value for name, value in os.environ.items() if name not in KEEPING_MEMORY}
+        plain = {name: value for name, value in os.environ.items() if name not in MALLOC_ENV}
         told = subprocess.run(
             [sys.executable, "-c", FAULTS], env=plain | environment, capture_output=True, text=True, check=True
         )
         return int(told.stdout)
 
-    assert faults(variables(1)) < faults({}) / 10
+    assert faults(worker_env(1)) < faults({}) / 10
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -367,7 +369,7 @@ def test_workers_are_told_how_to_keep_memory_unless_the_user_said_so(monkeypatch
     pool, told = Workers(1, threads=2), [""]
     expected = {"OMP_NUM_THREADS=2", "MALLOC_TOP_PAD_=4096", "MALLOC_ARENA_MAX=1"}
     try:
-        process, end = pool._hired().process, time.monotonic() + 20
+        process, end = pool._spawn().process, time.monotonic() + 20
         while not expected <= set(told) and time.monotonic() < end:  # for a moment it is still a copy of this process
             told = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
     finally:
@@ -388,7 +390,7 @@ def test_a_worker_reads_data_once_for_neighbouring_runs_that_share_them() -> Non
 
 def test_the_method_of_a_run_is_resolved_once_in_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from splinecut.experiments import plan as planning
-    from splinecut.experiments.sweep import worker_pool
+    from splinecut.experiments.sweep import jobs
 
     resolved = []
     resolve = planning.resolve_method
@@ -400,13 +402,13 @@ def test_the_method_of_a_run_is_resolved_once_in_a_sweep(tmp_path: Path, monkeyp
         slots = 1
 
         def __init__(self) -> None:
-            self.ended: list[worker_pool.Ending] = []
+            self.ended: list[jobs.JobResult] = []
 
-        def start(self, number: int, job: worker_pool.Job) -> None:
-            reason = worker_pool.perform(pickle.loads(pickle.dumps(job)))
-            self.ended.append(worker_pool.Ending(number, reason))
+        def start(self, number: int, job: jobs.Job) -> None:
+            reason = jobs.perform(pickle.loads(pickle.dumps(job)))
+            self.ended.append(jobs.JobResult(number, reason))
 
-        def wait(self, seconds: float) -> list[worker_pool.Ending]:
+        def wait(self, seconds: float) -> list[jobs.JobResult]:
             ended, self.ended = self.ended, []
             return ended
 

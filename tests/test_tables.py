@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 
 from splinecut.cli.app import app
 from splinecut.cli.table import COLUMNS
-from splinecut.cli.text_tables import FORMATS, Sheet
+from splinecut.cli.text_tables import FORMATS, TextTable
 from splinecut.errors import InputError
 from splinecut.experiments import records
 from splinecut.experiments import table_file as committed
 from splinecut.experiments.paper_numbers import _results, published
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
-from splinecut.experiments.summaries import Estimate, baseline, numbers, rows
+from splinecut.experiments.summaries import Estimate, baseline_row, numbers, rows
 from splinecut.pruning.methods.catalogue import METHODS
 
 TASK: dict[str, Any] = {"model": "vgg16", "data": "cifar100"}
@@ -115,12 +115,12 @@ def test_the_baseline_has_the_same_task_and_budget_or_is_the_only_one() -> None:
     pruned = [record(name, keep=keep, method=name) for name in ("a", "b") for keep in (0.5, 0.7)]
     found = rows([record("dense"), *pruned])
     dense, _, a5, b7, b5 = found
-    assert baseline(b5, found, "a") is a5
-    assert baseline(b7, found, "dense") is dense
-    assert baseline(dense, found, "dense") is None
-    assert baseline(dense, found, "a") is None  # there are two
+    assert baseline_row(b5, found, "a") is a5
+    assert baseline_row(b7, found, "dense") is dense
+    assert baseline_row(dense, found, "dense") is None
+    assert baseline_row(dense, found, "a") is None  # there are two
     with pytest.raises(InputError, match="unknown row 'dens'; did you mean 'dense'"):
-        baseline(b5, found, "dens")
+        baseline_row(b5, found, "dens")
 
 
 def test_every_number_of_a_record_has_a_column() -> None:
@@ -131,7 +131,7 @@ def test_every_number_of_a_record_has_a_column() -> None:
 
 
 def test_text_shows_mean_interval_difference_and_what_was_not_measured(runs: Path) -> None:
-    said, _ = table(runs, "--against", "dense", "--columns", "last_top1,joules,latency_1")
+    said, _ = table(runs, "--baseline", "dense", "--columns", "last_top1,joules,latency_1")
     low, high = stats.ttest_1samp([60, 64, 62], 0).confidence_interval(0.95)
     assert re.search(rf"l2 +0.5 of channels +3 +62.00 ± {(high - low) / 2:.2f} +not measured", said)
     assert re.search(r"-9.00 ± 2.48", said)
@@ -139,7 +139,8 @@ def test_text_shows_mean_interval_difference_and_what_was_not_measured(runs: Pat
 
 
 def test_csv_reads_back_with_all_numbers(runs: Path) -> None:
-    said, _ = table(runs, "--format", "csv", "--against", "dense")
+    said, _ = table(runs, "--format", "csv", "--baseline", "dense")
+    assert said == table(runs, "--format", "csv", "--against", "dense")[0]  # its name in 0.1
     dense, l2 = csv.DictReader(io.StringIO(said))
     assert float(l2["last_top1"]) == pytest.approx(0.62)
     assert float(l2["difference"]) == pytest.approx(-0.09)
@@ -151,7 +152,7 @@ def test_csv_reads_back_with_all_numbers(runs: Path) -> None:
 @pytest.mark.parametrize("format_", FORMATS)
 def test_names_cannot_break_a_table(format_: str) -> None:
     wild = 'a|b & c_d 5% \\x {y}, "z"'
-    written = FORMATS[format_](Sheet(["name", "n"], [[wild, "1"]]))
+    written = FORMATS[format_](TextTable(["name", "n"], [[wild, "1"]]))
     if format_ == "markdown":
         assert re.search(r"^\| a\\\|b & ", written, flags=re.MULTILINE)
     elif format_ == "csv":
@@ -228,7 +229,7 @@ def test_a_narrow_terminal_shows_the_columns_that_fit(
 def test_columns_that_were_asked_for_stand_in_several_tables_if_need_be(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
 ) -> None:
-    lines = on_terminal(monkeypatch, capsys, runs, "--columns", columns, "--against", "dense")
+    lines = on_terminal(monkeypatch, capsys, runs, "--columns", columns, "--baseline", "dense")
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines).split())
     for number in ("62.00 ± 4.97", "-9.00 ± 2.48", "2,000", "1,000", "71.43"):
@@ -251,7 +252,7 @@ def test_a_regression_shows_its_loss(tmp_path: Path) -> None:
     assert "loss last" in said and "1.5" in said
 
 
-@pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--format", "markdown", "--against", "dense")])
+@pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--format", "markdown", "--baseline", "dense")])
 def test_a_written_table_is_read_as_the_runs_it_was_made_of(runs: Path, tmp_path: Path, options: tuple[str]) -> None:
     said, _ = table(runs, *options, "--json", tmp_path / "all.json")
     assert table(tmp_path / "all.json", *options)[0] == said

@@ -12,24 +12,24 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from splinecut.cli.text_tables import TextTable, markdown
 from splinecut.errors import InputError
 from splinecut.experiments import table_file as committed
-from splinecut.experiments.summaries import Estimate, Row
+from splinecut.experiments.spec import DENSE
+from splinecut.experiments.summaries import Estimate, Row, short_names, variant_of
 from splinecut.files import write_text
 
 BLOCK = re.compile(r"(<!-- (\S+\.json) -->\n).*?(<!-- end -->)", re.DOTALL)
 REFIT_COLUMNS = (("0.7", "none"), ("0.7", "least_squares"), ("0.5", "least_squares"), ("0.3", "least_squares"))
 EPOCH_SHARES = (1 / 16, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 1)  # of a training; the learning rate falls after 1/2 and 3/4
-DENSE = "dense"
 
 
 def filled(text: str, root: Path) -> str:
-    """A page with every table written anew from the result it names, a path from `root`."""
+    """A page with every table rewritten from the result it names, a path relative to `root`."""
     return BLOCK.sub(lambda found: found[1] + table(root / found[2]) + found[3], text)
 
 
@@ -42,7 +42,8 @@ def table(path: Path) -> str:
     made = next((make for key, make in MAKERS.items() if key in known), None)
     if made is None:
         raise InputError(f"{path} has none of {', '.join(MAKERS)}; no table is known for such a result")
-    return _markdown(made(known))
+    headings, *rows = made(known)
+    return markdown(TextTable(headings, rows))
 
 
 def _refit(known: dict[str, Any]) -> list[list[str]]:
@@ -61,14 +62,14 @@ def _headline(known: dict[str, Any]) -> list[list[str]]:
     """The routes of the headline study, dense first."""
     rows = [["route", "accuracy %", "against dense", "training FLOPs (dense = 1)", "FLOPs kept", "drawn at epoch"]]
     for row in known["rows"]:
-        (mean, half), (gap, wide) = row["accuracy"], row["against dense"]
+        (mean, half), (gap, wide), n = row["accuracy"], row["against dense"], row["seeds"]
         is_dense = row["route"].endswith(f"-{DENSE}")
         drawn = "" if None in row["drawn epochs"] else ", ".join(map(str, row["drawn epochs"]))
         rows.append(
             [
                 _route(row["route"], known["recipe"]),
-                f"{mean:.1f}{_interval(half)}",
-                "" if is_dense else f"{gap:+.1f}{_interval(wide)}",
+                Estimate(mean, half, n).text("{:.1f}".format),
+                "" if is_dense else Estimate(gap, wide, n).signed("{:.1f}".format),
                 f"{row['training flops']:.2f}",
                 f"{row['kept flops']:.2f}",
                 drawn,
@@ -123,19 +124,6 @@ def _sweep(known: dict[str, Any]) -> list[list[str]]:
     return made
 
 
-def variant_of(name: str) -> str:
-    """What a sweep varied beside methods and budgets, as it stands in a row's name: "adam" of "dense [adam]"."""
-    found = re.search(r" \[([^\[\]]*)\]$", name)
-    return found[1] if found else ""
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Names without the options that a method was given, where that leaves them apart."""
-    short = {name: name.partition(" (")[0] for name in names}
-    counts = Counter(short.values())
-    return {name: bare if counts[bare] == 1 else name for name, bare in short.items()}
-
-
 def _cell(row: Row, dense: Row | None) -> str:
     spent = row.estimate("full_flops")
     base = dense.estimate("full_flops") if dense else None
@@ -144,20 +132,7 @@ def _cell(row: Row, dense: Row | None) -> str:
 
 
 def _percent(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    half = None if estimate.half is None else 100 * estimate.half
-    return f"{100 * estimate.mean:.1f}{_interval(half)}"
-
-
-def _interval(half: float | None) -> str:
-    """Half of an interval; one seed has none."""
-    return "" if half is None else f" ± {half:.1f}"
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    lines = [rows[0], ["---", *["---:"] * (len(rows[0]) - 1)], *rows[1:]]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "" if estimate is None else estimate.text(lambda share: f"{100 * share:.1f}")
 
 
 MAKERS: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {  # a key that tells a result -> its table

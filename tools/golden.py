@@ -26,7 +26,7 @@ from rich.console import Console
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.runner import run
 from splinecut.experiments.sweep import spec as grid
 from splinecut.experiments.sweep.scheduler import shared_stages
@@ -56,7 +56,7 @@ PLANES = [(2, 8, 2), (2, 16, 16, 2), (2, 20, 20, 2), (2, 5, 5, 5, 5, 2), (2, 32,
 def facts() -> dict[str, Any]:
     """Everything that is held fixed."""
     return {
-        "recipes": {recipe: recipe_names(recipe) for recipe in spec.recipes()},
+        "recipes": {recipe: recipe_names(recipe) for recipe in recipes.shipped()},
         "methods": {name: method_facts(name) for name in METHODS},
         "runs": run_facts(),
         "regions": region_counts(),
@@ -66,7 +66,7 @@ def facts() -> dict[str, Any]:
 
 def recipe_names(recipe: str) -> dict[str, Any]:
     """How many runs a recipe has, and digests of their folders and of the stages that they share."""
-    tables = spec.read(recipe)
+    tables = recipes.read(recipe)
     runs = grid.expand(grid.from_dict(tables)) if "sweep" in tables else [spec.Experiment.from_dict(tables)]
     stages = [stage for one in runs for stage in sorted(shared_stages(one))]
     return {"runs": len(runs), "folders": digest([one.folder for one in runs]), "stages": digest(stages)}

@@ -1,4 +1,4 @@
-"""Writing a file so that a reader sees the old one or the new one, never half of it."""
+"""Atomic writes: a reader sees the old file or the new one, never a part."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A folder held by one process at a time; the lock goes with the process, however it ends."""
+"""A folder held by one process at a time; the lock is released when the process ends, however it ends."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from splinecut.errors import SplinecutError
@@ -18,24 +18,31 @@ class RunLocked(SplinecutError):
 @contextmanager
 def locked(folder: str | Path, wait: bool = False) -> Iterator[Path]:
     """Holds `folder` (made if missing) for this process; where another one does, waits for it or refuses."""
-    import fcntl
+    from filelock import FileLock, Timeout
 
     folder = Path(folder)
+    file = folder / "lock"
+    # No soft lock where the system has none of its own: that one would outlive a killed process and block the next.
+    lock = FileLock(file, blocking=wait, fallback_to_soft=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        lock.acquire()
+    except Timeout:
+        raise RunLocked(
+            f"run folder {folder} is in use by process {_holder(file)}; wait for it, or choose another --out folder"
+        ) from None
     except OSError as error:
         raise WriteError(f"cannot write in {folder}: {error.strerror}; choose another --out folder") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(handle, 64, 0).decode(errors="replace").strip()
-            raise RunLocked(
-                f"run folder {folder} is in use by process {holder or '?'}; wait for it, or choose another --out folder"
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # Windows refuses to write to a locked file; the number is for the message only
+            file.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield folder
     finally:
-        os.close(handle)
+        lock.release()
+
+
+def _holder(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip() or "?"
+    except OSError:
+        return "?"

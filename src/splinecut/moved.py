@@ -14,6 +14,7 @@ MOVED = {  # path in 0.1 -> path now
     "splinecut.experiments.filming": "splinecut.experiments.film.build",
     "splinecut.experiments.frames": "splinecut.experiments.film.frames",
     "splinecut.experiments.takes": "splinecut.experiments.film.snapshots",
+    "splinecut.experiments.workers": "splinecut.experiments.sweep.jobs",
     "splinecut.geometry.pictures": "splinecut.geometry.plotting",
     "splinecut.geometry.soft": "splinecut.geometry.soft_codes",
     "splinecut.networks.units": "splinecut.networks.groups.values",

@@ -1,4 +1,4 @@
-"""A bar for work that takes long: shown on a terminal after two seconds, silent elsewhere and for short work."""
+"""A progress bar that appears after two seconds, on a terminal only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 2.0  # seconds before a bar shows
 
 @contextmanager
 def bar(label: str) -> Iterator[Callable[[float], object]]:
-    """Gives a function to call with the share done, 0 to 1."""
+    """Yields a function to call with the fraction done, 0 to 1."""
     if not sys.stderr.isatty():
         yield lambda share: None
         return

@@ -10,14 +10,12 @@ second training, which then is a retraining. Also read: what the merge takes fro
 
 from __future__ import annotations
 
-import argparse
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
-from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.measurements import measure
@@ -30,8 +28,8 @@ from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
-from studies.criteria.slimming import bench_for, show, summary
-from studies.support.result_file import write
+from studies.criteria.slimming import bench_for
+from studies.support.pairing import compare
 
 KEEPS = (0.5, 0.25)
 CLUSTERS = ("kmeans", "even")
@@ -87,22 +85,15 @@ def _accuracy(bench: Bench, model: nn.Module) -> float:
     return float(measure(bench, model)["last"]["accuracy"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="digits-channels")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    by_seed = []
-    for seed in track(range(asked.seeds), "seeds"):
-        with TemporaryDirectory() as shared:  # the dense training, done once for all arms
-            by_seed.append(results(replace(bench_for(asked.recipe, seed), shared=Path(shared))))
-    show(by_seed)
-    taken = max(100 * value for seed in by_seed for place, value in seed.items() if place.endswith("merge"))
-    Console().print(f"taken by the merge: at most {taken:.2f} points")
-    if asked.out:
-        write(asked.out, __spec__, asked, {**summary(by_seed), "most taken by a merge, points": taken})
+def _one_seed(recipe: str, seed: int) -> dict[str, float]:
+    with TemporaryDirectory() as shared:  # the dense training, done once for all arms
+        return results(replace(bench_for(recipe, seed), shared=Path(shared)))
+
+
+def _most_taken(by_seed: Sequence[dict[str, float]]) -> dict[str, float]:
+    taken = [100 * value for seed in by_seed for place, value in seed.items() if place.endswith("merge")]
+    return {"most taken by a merge, points": max(taken)}
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, __spec__, _one_seed, _most_taken)

@@ -13,7 +13,6 @@ Batch norms are recalibrated after every cut, in every arm.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import statistics
 import time
@@ -52,8 +51,8 @@ from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Ledger
 from splinecut.training.progress import Watch
-from studies.criteria.weights import Comparison
-from studies.refit import interval
+from studies.support.intervals import plus_minus
+from studies.support.pairing import Comparison, arguments, gains
 from studies.support.result_file import write
 
 DRAWS = 3  # random tickets, or starts, that an accuracy is the mean of
@@ -185,21 +184,14 @@ def comparisons(study: Study, by_seed: list[FOUND]) -> list[Comparison]:
     for place in [place for place in by_seed[0] if place.startswith(f"{study.arm} | ")]:
         for control in study.controls:
             other = place.replace(f"{study.arm} | ", f"{control} | ")
-            found.append(Comparison(place, other, tuple(100 * (seed[place] - seed[other]) for seed in by_seed)))
+            found.append(Comparison.of(by_seed, place, other))
     return found
 
 
 def summary(study: Study, by_seed: list[FOUND]) -> dict[str, Any]:
     """What a committed result says: every seed's numbers, and each comparison."""
-    gains = {
-        f"{pair.first} over {pair.second}": {
-            "gain": interval(list(pair.differences))[0],
-            "wins": pair.wins,
-            "p": pair.p,
-        }
-        for pair in comparisons(study, by_seed)
-    }
-    return {"by seed": by_seed, "gains in points": gains, **correlation(by_seed)}
+    pairs = {f"{pair.first} over {pair.second}": pair for pair in comparisons(study, by_seed)}
+    return {"by seed": by_seed, "gains in points": gains(pairs), **correlation(by_seed)}
 
 
 def correlation(by_seed: list[FOUND]) -> dict[str, dict[str, float]]:
@@ -213,13 +205,11 @@ def show(study: Study, by_seed: list[FOUND]) -> None:
     """Means with their intervals, then the paired differences."""
     means = Table("", "mean", title=f"{len(by_seed)} seeds, 95 % intervals")
     for name in by_seed[0]:
-        mean, half = interval([seed[name] for seed in by_seed])
-        means.add_row(name, f"{mean:.3f} +- {half:.3f}")
-    gains = Table("", "control", "gain, points", "seeds won", "one-sided p")
+        means.add_row(name, plus_minus([seed[name] for seed in by_seed], ".3f"))
+    table = Table("", "control", "gain, points", "seeds won", "one-sided p")
     for pair in comparisons(study, by_seed):
-        mean, half = interval(list(pair.differences))
-        gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
-    Console(width=140).print(means, gains, correlation(by_seed) or "")
+        table.add_row(pair.first, pair.second, *pair.cells)
+    Console(width=140).print(means, table, correlation(by_seed) or "")
 
 
 def bench_for(recipe: str, seed: int) -> Bench:
@@ -231,11 +221,8 @@ def bench_for(recipe: str, seed: int) -> Bench:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, "digits-channels")
     parser.add_argument("--method", choices=STUDIES, required=True)
-    parser.add_argument("--recipe", default="digits-channels")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     study, started = STUDIES[asked.method], time.process_time()
     by_seed = [study.results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]

@@ -11,16 +11,12 @@ be beaten but to be seen, with a network that was randomly cut before it was tra
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 from torch import nn
 
 from splinecut.experiments import runner, spec
@@ -43,9 +39,7 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.progress import Watch
-from studies.criteria.weights import Comparison
-from studies.refit import interval
-from studies.support.result_file import write
+from studies.support.pairing import compare
 
 PENALTY = 1e-2  # 15 epochs are few: a penalty of 1e-4 would hardly move a scale
 DRAWS = 3  # random tickets that a control is the mean of
@@ -130,41 +124,6 @@ def _accuracy(bench: Bench, model: nn.Module) -> float:
     return float(measure(bench, model)["last"]["accuracy"])
 
 
-def comparisons(by_seed: list[dict[str, float]]) -> dict[str, Comparison]:
-    """Every criterion against its controls, at every moment."""
-    found = {}
-    for place in by_seed[0]:
-        row, _, moment = place.partition(" | ")
-        for control in (" twin", " uniform", " cut before training"):
-            other = f"{row}{control} | {moment}"
-            if other in by_seed[0]:
-                gains = tuple(100 * (seed[place] - seed[other]) for seed in by_seed)
-                found[f"{row} over its{control}, {moment}"] = Comparison(place, other, gains)
-    return found
-
-
-def show(by_seed: list[dict[str, float]]) -> None:
-    """Mean accuracies and paired differences, in points."""
-    table = Table("comparison", "accuracy, %", "control, %", "gain", "seeds won", "one-sided p")
-    for name, pair in comparisons(by_seed).items():
-        first, second = (100 * statistics.fmean(seed[place] for seed in by_seed) for place in (pair.first, pair.second))
-        mean, half = interval(list(pair.differences))
-        gain = f"{mean:+.1f} +- {half:.1f}"
-        table.add_row(name, f"{first:.1f}", f"{second:.1f}", gain, f"{pair.wins}", f"{pair.p:.2g}")
-    dense = interval([100 * seed["dense"] for seed in by_seed])
-    table.caption = f"dense: {dense[0]:.1f} +- {dense[1]:.1f} ({len(by_seed)} seeds, 95 % intervals)"
-    Console(width=140).print(table)
-
-
-def summary(by_seed: list[dict[str, float]]) -> dict[str, Any]:
-    """What a committed result says: accuracies of every seed, and each comparison."""
-    gains = {
-        name: {"gain": interval(list(pair.differences))[0], "wins": pair.wins, "p": pair.p}
-        for name, pair in comparisons(by_seed).items()
-    }
-    return {"accuracy by seed": by_seed, "gains in points": gains}
-
-
 def bench_for(recipe: str, seed: int) -> Bench:
     """The bench of a recipe, without a folder: nothing is left behind."""
     experiment = spec.load(recipe, [f"seed={seed}"])
@@ -174,17 +133,5 @@ def bench_for(recipe: str, seed: int) -> Bench:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="digits-channels")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    by_seed = [accuracies(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
-    show(by_seed)
-    if asked.out:
-        write(asked.out, __spec__, asked, summary(by_seed))
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, __spec__, lambda recipe, seed: accuracies(bench_for(recipe, seed)))

@@ -10,13 +10,10 @@ rate. A twin chooses at random among the same counts and is rescaled or not as i
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from rich.progress import track
 from torch import nn
 
 from splinecut.experiments.measurements import measure
@@ -27,8 +24,8 @@ from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, taken_apart
 from splinecut.pruning.ticket import Ticket
-from studies.criteria.slimming import bench_for, show, summary
-from studies.support.result_file import write
+from studies.criteria.slimming import bench_for
+from studies.support.pairing import compare
 
 BUDGET = Budget(0.4, scope="layer")
 DRAWS = 3  # random choices that a twin is the mean of
@@ -90,17 +87,5 @@ def _accuracy(bench: Bench, model: nn.Module) -> float:
     return float(measure(bench, model)["last"]["accuracy"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="digits-channels")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    by_seed = [results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
-    show(by_seed)
-    if asked.out:
-        write(asked.out, __spec__, asked, summary(by_seed))
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, __spec__, lambda recipe, seed: results(bench_for(recipe, seed)))

@@ -9,8 +9,7 @@ and chooses at random: beating that one is the criterion's merit.
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,8 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import HoldZeros
 from splinecut.training import devices
 from splinecut.training.progress import Watch
-from studies.refit import interval
+from studies.support.intervals import plus_minus
+from studies.support.pairing import Comparison, arguments, gains
 from studies.support.result_file import write
 
 METHODS = ("uniform", "erk", "grasp", "snip", "synflow", "magnitude", "lottery", "rigl")
@@ -36,26 +36,6 @@ MUST_BEAT = {  # control -> the methods that are to beat it
     "erk": ("lottery", "rigl"),
 }
 OPTIONS: dict[str, list[str]] = {"rigl": ["method.every=10"]}  # 152 steps in all: every 100 would move the mask once
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Paired differences of accuracy over seeds, first less second."""
-
-    first: str
-    second: str
-    differences: tuple[float, ...]
-
-    @property
-    def p(self) -> float:
-        """One-sided p of a paired t-test: how likely such a gain is if there is none."""
-        from scipy.stats import ttest_1samp
-
-        return float(ttest_1samp(self.differences, 0.0, alternative="greater").pvalue)
-
-    @property
-    def wins(self) -> int:
-        return sum(difference > 0 for difference in self.differences)
 
 
 def accuracies(recipe: str, seed: int, runs: Path) -> dict[str, float]:
@@ -84,42 +64,30 @@ def comparisons(by_seed: list[dict[str, float]]) -> list[Comparison]:
     """Every method against the controls it is to beat, then against its twin."""
     pairs = [(method, control) for control, methods in MUST_BEAT.items() for method in methods]
     pairs += [(method, f"{method} (twin)") for method in HAVE_TWINS]
-    return [Comparison(a, b, tuple(100 * (seed[a] - seed[b]) for seed in by_seed)) for a, b in pairs]
+    return [Comparison.of(by_seed, *pair) for pair in pairs]
 
 
 def show(by_seed: list[dict[str, float]]) -> None:
     """Mean accuracies with their intervals, then the paired differences."""
     means = Table("mask", "accuracy, %", title=f"{len(by_seed)} seeds, 95 % intervals")
     for name in sorted(by_seed[0], key=lambda name: sum(seed[name] for seed in by_seed)):
-        mean, half = interval([100 * seed[name] for seed in by_seed])
-        means.add_row(name, f"{mean:.1f} +- {half:.1f}")
-    gains = Table("method", "control", "gain, points", "seeds won", "one-sided p")
+        means.add_row(name, plus_minus([100 * seed[name] for seed in by_seed]))
+    table = Table("method", "control", "gain, points", "seeds won", "one-sided p")
     for pair in comparisons(by_seed):
-        mean, half = interval(list(pair.differences))
-        gains.add_row(pair.first, pair.second, f"{mean:+.1f} +- {half:.1f}", f"{pair.wins}", f"{pair.p:.2g}")
+        table.add_row(pair.first, pair.second, *pair.cells)
     Console().print(means)
-    Console().print(gains)
+    Console().print(table)
 
 
 def summary(by_seed: list[dict[str, float]]) -> dict[str, Any]:
     """What a committed result says: accuracies of every seed, and each comparison."""
-    gains = {
-        f"{pair.first} over {pair.second}": {
-            "gain": interval(list(pair.differences))[0],
-            "wins": pair.wins,
-            "p": pair.p,
-        }
-        for pair in comparisons(by_seed)
-    }
-    return {"accuracy by seed": by_seed, "gains in points": gains}
+    pairs = {f"{pair.first} over {pair.second}": pair for pair in comparisons(by_seed)}
+    return {"accuracy by seed": by_seed, "gains in points": gains(pairs)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", default="digits-weights")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser = arguments(__doc__, "digits-weights")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     by_seed = [accuracies(asked.recipe, seed, asked.runs) for seed in track(range(asked.seeds), "seeds")]
     show(by_seed)

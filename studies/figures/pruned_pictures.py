@@ -29,10 +29,10 @@ from splinecut.networks import cost
 from splinecut.pruning.apply import cut
 from splinecut.pruning.draw import draw
 from splinecut.training.data import DataSet
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook
 from splinecut.training.loop import train
+from splinecut.training.seeding import generator
 from studies.support.panels import Chart, near_boundary, parser, sheet
 from studies.support.partition_facts import removed, shape_of
 from studies.support.result_file import write
@@ -104,11 +104,11 @@ def conclusions(by_seed: Sequence[Sequence[Cut]]) -> list[dict[str, Any]]:
         lost = [seed[0].facts["test accuracy"] - seed[place].facts["test accuracy"] for seed in by_seed]
         bends = [facts["units that make a kink"] / max(1, facts["units that cut"]) for facts in seeds]
         row: dict[str, Any] = {"keep": first.facts["keep"], "achieved keep": first.facts["achieved keep"]}
-        row |= {name: vars(Estimate.of([facts[name] for facts in seeds])) for name in MEASURED}
-        row["accuracy lost"] = vars(Estimate.of(lost))
-        row["share of cutting units that make a kink"] = vars(Estimate.of(bends))
+        row |= {name: Estimate.of([facts[name] for facts in seeds])._asdict() for name in MEASURED}
+        row["accuracy lost"] = Estimate.of(lost)._asdict()
+        row["share of cutting units that make a kink"] = Estimate.of(bends)._asdict()
         for fact in first.facts["removed"]:
-            row[f"removed: {fact}"] = vars(Estimate.of([facts["removed"][fact] for facts in seeds]))
+            row[f"removed: {fact}"] = Estimate.of([facts["removed"][fact] for facts in seeds])._asdict()
         rows.append(row)
     return rows
 

@@ -27,10 +27,10 @@ from splinecut.geometry.codes import Codes, distance
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.plotting import layer_colours
 from splinecut.pruning.detect import EarlyBird
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.loop import train
+from splinecut.training.seeding import generator
 from studies.support.panels import Chart, near_boundary, parser, sheet
 from studies.support.partition_facts import shape_of
 from studies.support.result_file import write
@@ -131,14 +131,16 @@ def conclusions(task: Task, by_seed: Sequence[dict[str, Any]]) -> dict[str, Any]
     layers = list(by_seed[0]["moved in all"])
     told: dict[str, Any] = {"steps of the training": task.steps}
     for fact in ("moved in all", early):
-        told[fact] = {layer: vars(Estimate.of([seed[fact][layer] for seed in by_seed])) for layer in layers}
+        told[fact] = {layer: Estimate.of([seed[fact][layer] for seed in by_seed])._asdict() for layer in layers}
     when = {way: {layer: [seed["step of arrival"][layer][way] for seed in by_seed] for layer in layers} for way in WAYS}
     told["step of arrival"] = {
-        way: {layer: vars(Estimate.of(steps)) for layer, steps in found.items()} for way, found in when.items()
+        way: {layer: Estimate.of(steps)._asdict() for layer, steps in found.items()} for way, found in when.items()
     }
     told["steps later than the first layer"] = {
         way: {
-            layer: vars(Estimate.of([late - first for late, first in zip(found[layer], found[layers[0]], strict=True)]))
+            layer: Estimate.of(
+                [late - first for late, first in zip(found[layer], found[layers[0]], strict=True)]
+            )._asdict()
             for layer in layers[1:]
         }
         for way, found in when.items()

@@ -1,4 +1,4 @@
-"""`splinecut demo`: the whole story on digits and on a toy, a table of what each route costs, and a report."""
+"""`splinecut demo`: five ways to a small network on digits, and a toy; prints a table and writes a report."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from rich.text import Text
 
+from splinecut.cli.printing import show_routes
 from splinecut.cli.screen import screen
-from splinecut.cli.table import show_routes
 from splinecut.experiments import runner, spec
 from splinecut.experiments.film import frames
 from splinecut.experiments.film.frames import Frame, Frames
 from splinecut.experiments.records import Record
-from splinecut.report import build as assembly
+from splinecut.report.build import write
 from splinecut.training.progress import Watch
 
 EARLY = "early bird"
-LATE: dict[str, Any] = {"detector": None, "film": None}  # the whole training first, and nothing stored of it
+LATE: dict[str, Any] = {"detector": None, "film": None}  # train to the end first; store no partitions
 ROUTES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> what it does, how its recipe differs from demo-digits
     "dense": ("train the whole network", LATE | {"method": None}),
     EARLY: ("stop when the partition has settled, cut to half of the FLOPs, refit, train", {}),
@@ -27,26 +27,26 @@ ROUTES: dict[str, tuple[str, dict[str, Any]]] = {  # name -> what it does, how i
         "the same by another method: push batch-norm scales to zero, cut, train",
         LATE | {"method": "slimming"},
     ),
-    "random": ("the same with channels drawn by lot", LATE | {"method": "random"}),
+    "random": ("the same with randomly chosen channels", LATE | {"method": "random"}),
 }
 REPORT = "report.html"
-SHARED = "demo-shared"  # trainings that routes have in common, until all are done
+SHARED = "demo-shared"  # trainings that several routes use; removed at the end
 
 
 def demo(out: Path, device: str) -> Path:
-    """Runs every route (finished ones are read), prints how they compare and writes the report; returns its path."""
+    """Runs every route that is not finished, prints a comparison and writes the report; returns its path."""
     console = screen()
     base, toy = spec.load("demo-digits"), spec.load("demo-x-shape")
     routes: dict[str, Record] = {}
     for name, (about, _) in ROUTES.items():
         console.print(Text.assemble((name, "bold"), f": {about}"))
         routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch(), shared=out / SHARED)
-    told = "two layers on the plane, every region seen while it trains and shrinks"
-    console.print(Text.assemble(("toy", "bold"), f": {told}"))
+    about = "two layers on the plane; its regions during training and pruning"
+    console.print(Text.assemble(("toy", "bold"), f": {about}"))
     small = runner.run(toy, out, device=device, watch=Watch())
     shutil.rmtree(out / SHARED, ignore_errors=True)
     films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY))]
-    page = assembly.write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
+    page = write(out / REPORT, [*routes.values(), small], films, "splinecut demo")
     show_routes("Handwritten digits, one small ConvNet, five routes", routes)
     for line in (_bird_line(routes[EARLY], base.training.epochs), _cut_line(routes), _toy_line(films[0])):
         console.print(line)

@@ -1,4 +1,4 @@
-"""What commands are given on the command line: a user's network with its weights, inputs from a file."""
+"""Read what a command is given: a network with its weights, inputs from a file."""
 
 from __future__ import annotations
 

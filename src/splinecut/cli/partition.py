@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from splinecut.cli.inputs import read_rows, with_weights
+from splinecut.cli.options import DataDir
 from splinecut.errors import InputError, unknown
 
 if TYPE_CHECKING:
@@ -27,18 +28,22 @@ def partition(
     slice_: Annotated[str, typer.Option("--slice", help=SLICES)] = "square:1",
     out: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Where it goes: .npz with a picture beside it, or .html to zoom into."),
+        typer.Option("--output", "-o", metavar="FILE", help=".npz with a picture beside it, or .html to zoom into."),
     ] = Path("partition.npz"),
     picture: Annotated[str, typer.Option(help="png, svg, pdf or none.")] = "png",
-    fill: Annotated[str, typer.Option(help="How regions are tinted: pastel, class, value or none.")] = "pastel",
-    margin: Annotated[float | None, typer.Option(help="How far the window reaches beyond the points it spans.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="The model's state, .safetensors or .pt.")] = None,
-    untrained: Annotated[bool, typer.Option("--untrained", help="Take a recipe's network before training.")] = False,
-    points: Annotated[Path | None, typer.Option(help="A .npy file of inputs that span and through refer to.")] = None,
-    runs: Annotated[Path, typer.Option(help="Where the recipe's run folder is.")] = Path("runs"),
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", envvar="SPLINECUT_DATA", help="Folder with data sets.")
+    fill: Annotated[str, typer.Option(help="Colours of regions: pastel, class, value or none.")] = "pastel",
+    margin: Annotated[
+        float | None, typer.Option(help="Distance of the window's edge from the points it spans.")
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="State dict of the model, .safetensors or .pt.")
+    ] = None,
+    untrained: Annotated[bool, typer.Option("--untrained", help="Use a recipe's network before training.")] = False,
+    points: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=".npy file of inputs for span and through.")
+    ] = None,
+    runs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the recipe's run folder is.")] = Path("runs"),
+    data_dir: DataDir = None,
     max_regions: Annotated[int, typer.Option(help="Stop with an error beyond this many regions.")] = 5_000_000,
 ) -> None:
     """Cut a slice of a network's input space into its exact regions; write them and draw them."""
@@ -71,11 +76,11 @@ def _network(
 ) -> tuple[nn.Module, Callable[[list[int]], Tensor] | None]:
     """The network, and a way to its inputs by row number (None where there are none)."""
     from splinecut.experiments import plan as stages
-    from splinecut.experiments import runner, spec
+    from splinecut.experiments import recipes, runner, spec
     from splinecut.networks import models
 
     given = _rows_of_file(points) if points is not None else None
-    if not (Path(model).suffix == ".toml" or model in spec.recipes()):
+    if not (Path(model).suffix == ".toml" or model in recipes.shipped()):
         network = models.build(model, seed=0)
         return (with_weights(network, weights) if weights is not None else network), given
     experiment = spec.load(model)

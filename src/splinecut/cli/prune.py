@@ -1,4 +1,4 @@
-"""`splinecut prune`: a user's own network, cut to a budget and saved."""
+"""`splinecut prune`: prune a network of the user's to a budget and save it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from splinecut.cli.inputs import read_rows, with_weights
+from splinecut.cli.options import DataDir
 from splinecut.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,29 +22,29 @@ BATCH = 128  # inputs that go through a network at once to compare outputs
 
 def prune(
     model: Annotated[str, typer.Argument(help="A model by name, or your own as package.module:factory.")],
-    weights: Annotated[Path, typer.Option(help="Its weights: a state dict, .safetensors or .pt.")],
-    keep: Annotated[float, typer.Option(help="The share that stays.")] = 0.5,
-    of: Annotated[str, typer.Option(help="The share of what: channels, weights or flops.")] = "channels",
+    weights: Annotated[Path, typer.Option(metavar="FILE", help="Its weights: a state dict, .safetensors or .pt.")],
+    keep: Annotated[float, typer.Option(help="Fraction to keep.")] = 0.5,
+    of: Annotated[str, typer.Option(help="Fraction of what: channels, weights or flops.")] = "channels",
     scope: Annotated[str, typer.Option(help="global, layer or stage.")] = "global",
-    floor: Annotated[int, typer.Option(help="So many units stay in every layer.")] = 1,
+    floor: Annotated[int, typer.Option(help="Minimum number of units kept in every layer.")] = 1,
     method: Annotated[str, typer.Option(help="See `splinecut list methods`.")] = "spline",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="model.KEY=VALUE for the factory, method.KEY=VALUE for the method."),
     ] = None,
-    residual: Annotated[str | None, typer.Option(help="tied, select or inner; left out: the method's own.")] = None,
+    residual: Annotated[str | None, typer.Option(help="tied, select or inner; default: the method's own.")] = None,
     refit: Annotated[str, typer.Option(help="least_squares, fold or none.")] = "least_squares",
-    probe: Annotated[Path | None, typer.Option(help="A .npy file of a few hundred training inputs.")] = None,
-    data: Annotated[str | None, typer.Option(help="Or a data set whose training images serve as probe.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", envvar="SPLINECUT_DATA", help="Folder with data sets.")
+    probe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=".npy file of a few hundred training inputs.")
     ] = None,
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the cut network goes.")] = Path(
+    data: Annotated[str | None, typer.Option(help="Data set whose training images are used as probe.")] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The pruned network.")] = Path(
         "pruned.safetensors"
     ),
-    onnx: Annotated[Path | None, typer.Option(help="Also export the cut network to this file.")] = None,
+    onnx: Annotated[Path | None, typer.Option(metavar="FILE", help="Also export the pruned network to ONNX.")] = None,
 ) -> None:
-    """Cut a trained network to a budget; writes the smaller network and, beside it, the ticket."""
+    """Prune a trained network to a budget; writes the smaller network and its ticket."""
     from splinecut.networks import models, surgery
     from splinecut.pruning.apply import cut
     from splinecut.pruning.budget import Budget
@@ -67,7 +68,7 @@ def prune(
 
 def _options(given: list[str]) -> dict[str, dict[str, Any]]:
     """The tables that `model.a=1` and `method.b=2` describe."""
-    from splinecut.experiments.spec import set_key
+    from splinecut.experiments.recipes import set_key
 
     tables: dict[str, Any] = {"model": {}, "method": {}}
     for override in given:
@@ -81,7 +82,7 @@ def _probe(network: nn.Module, file: Path | None, name: str | None, data_dir: Pa
     import torch
 
     from splinecut.training.data import load
-    from splinecut.training.data.batch_order import generator
+    from splinecut.training.seeding import generator
 
     like = next(network.parameters())
     if file is not None:
@@ -126,7 +127,7 @@ def _show(ticket: Ticket, network: nn.Module, smaller: nn.Module, inputs: Tensor
 
 
 def _damage(network: nn.Module, smaller: nn.Module, inputs: Tensor) -> str | None:
-    """What the cut did to the outputs on the probe, in one line; None where the outputs are not one tensor.
+    """How the outputs on the probe changed, in one line; None where the outputs are not one tensor.
 
     Classifiers, (n, classes) with two classes or more, are compared by the class they choose; others by
     |cut - dense| / |dense|.

@@ -11,9 +11,11 @@ from splinecut.errors import InputError
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, folders that hold some, or files of stored frames.")],
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="What stands at its top.")] = "splinecut report",
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, folders that contain them, or files of stored frames.")
+    ],
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML page.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "splinecut report",
 ) -> None:
     """Write one self-contained HTML page: costs, early birds, partitions, redundancy, tables, recipes."""
     from splinecut.cli.screen import screen
@@ -23,7 +25,7 @@ def report(
 
     missing = [str(place) for place in runs if not place.exists()]
     if missing:
-        raise InputError(f"there is no {missing[0]}; give folders in which experiments were run")
+        raise InputError(f"{missing[0]} not found; expected a folder of runs")
     found, unread = records.find([place for place in runs if _may_hold_records(place)])
     films, broken = frames.find(runs)
     if not found and not films:

@@ -1,4 +1,4 @@
-"""What commands print on: a terminal that shows names as they are, and tables that do not fold numbers to fit it."""
+"""The console of the commands, and tables fitted to its width without folding numbers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from splinecut.cli.text_tables import Sheet
+from splinecut.cli.text_tables import TextTable
 
 NARROWEST = 16  # characters that a column of words is folded to, at the least, to make room for numbers
 AT_LEAST = 2  # columns of numbers for which words are folded; further ones come if there is room
 
 
 def screen(stderr: bool = False) -> Console:
-    """A terminal on which `[sweep]` and `:key:` are text: names and paths are a user's and no markup of ours."""
+    """A console without markup: `[sweep]` and `:key:` in names and paths are printed as they are."""
     return Console(markup=False, emoji=False, highlight=False, stderr=stderr)
 
 
-def fitted(made: Sheet, console: Console, first: Sequence[int]) -> tuple[Table, int]:
+def fitted(made: TextTable, console: Console, first: Sequence[int]) -> tuple[Table, int]:
     """The table with as many columns of numbers as fit the terminal, and how many are left out.
 
     `first` are columns by importance, of those after `made.n_fixed`, which always stand; the others follow in their
@@ -34,7 +34,7 @@ def fitted(made: Sheet, console: Console, first: Sequence[int]) -> tuple[Table, 
     return _table(made, sorted(shown), widest), len(made.headings) - len(shown)
 
 
-def stacked(made: Sheet, console: Console) -> list[Table]:
+def stacked(made: TextTable, console: Console) -> list[Table]:
     """All columns, in as many tables below each other as the terminal is too narrow for; each begins with the names."""
     fixed, left = list(range(made.n_fixed)), list(range(made.n_fixed, len(made.headings)))
     tables = []
@@ -47,7 +47,7 @@ def stacked(made: Sheet, console: Console) -> list[Table]:
     return tables
 
 
-def _widest(made: Sheet, columns: Sequence[int], console: Console) -> int:
+def _widest(made: TextTable, columns: Sequence[int], console: Console) -> int:
     """How wide a column of words may be for these columns to fit, as far as that can be had."""
     widest = max((len(cell) for row in made.rows for cell in row), default=0)
     while widest > NARROWEST and not _fits(_table(made, columns, widest), console):
@@ -59,7 +59,7 @@ def _fits(table: Table, console: Console) -> bool:
     return console.measure(table, options=console.options.update(max_width=10_000)).maximum <= console.width
 
 
-def _table(made: Sheet, columns: Sequence[int], widest: int) -> Table:
+def _table(made: TextTable, columns: Sequence[int], widest: int) -> Table:
     """Some columns of a sheet; words are folded to `widest` characters, headings to the width of the cells below."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:

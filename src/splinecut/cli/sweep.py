@@ -8,47 +8,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from splinecut.cli.options import DataDir, Device, Set
 from splinecut.errors import InputError
 
 if TYPE_CHECKING:
+    from splinecut.experiments.sweep.jobs import JobResult, Pool
     from splinecut.experiments.sweep.scheduler import State
-    from splinecut.experiments.sweep.worker_pool import Ending, Pool
 
 
 def sweep(
     recipe: Annotated[str, typer.Argument(help=r"A TOML file with a \[sweep] table, or a recipe by name.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set sweep.seeds=2")
+    set_: Set = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Where run folders go; default: runs/RECIPE.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Where run folders go; left out: runs/RECIPE.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side on this machine.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Parallel runs on this machine.")] = 1,
     ray: Annotated[str | None, typer.Option(help="Run on Ray: `local`, or the address of a cluster.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", envvar="SPLINECUT_DATA", help="Folder with data sets.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    data_dir: DataDir = None,
+    device: Device = "auto",
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each run; left out: the cores, divided by the workers.")
+        int | None, typer.Option(min=1, help="Threads of each run; default: the cores, divided by the workers.")
     ] = None,
-    retries: Annotated[int, typer.Option(min=0, help="How often a run is tried again when its worker dies.")] = 5,
+    retries: Annotated[int, typer.Option(min=0, help="How often a run is restarted when its worker dies.")] = 5,
 ) -> None:
-    """Run seeds x methods x budgets; finished runs are skipped, interrupted ones go on, a failed one stops no other."""
-    from splinecut.experiments.sweep import scheduler as sweeping
+    """Run seeds x methods x budgets; skips finished runs, resumes interrupted ones, continues after a failed one."""
     from splinecut.experiments.sweep import spec as grid
+    from splinecut.experiments.sweep.accounting import write_account
+    from splinecut.experiments.sweep.scheduler import run
 
     asked = grid.load(recipe, set_ or ())
     plans = grid.plans(asked)
     place = (out or Path("runs") / asked.name).absolute()
     each = threads or max(1, (os.cpu_count() or 1) // workers)
-    board = Board(asked.name)
+    progress = SweepProgress(asked.name)
     data = data_dir.absolute() if data_dir else None
     try:
         pool = _pool(ray, min(workers, len(plans)), each, retries)
-        state = sweeping.run(plans, place, pool, data, device, retries, board.tell, each)
+        state = run(plans, place, pool, data, device, retries, progress.update, each)
     finally:
-        board.close()
-    account = sweeping.write_account(asked.name, state, place, set_ or ())
-    board.summary(state, place, account["compute"])
+        progress.close()
+    account = write_account(asked.name, state, place, set_ or ())
+    progress.summary(state, place, account["compute"])
     if state.failed:
         raise typer.Exit(1)
 
@@ -62,8 +62,8 @@ def _pool(ray: str | None, workers: int, threads: int, retries: int) -> Pool:
     return RayTasks(ray, workers, threads, retries) if ray else Workers(workers, threads)
 
 
-class Board:
-    """What a person sees of a sweep: a bar with the time left on a terminal, one line a run elsewhere."""
+class SweepProgress:
+    """Prints the progress of a sweep: a bar with the time left on a terminal, one line per run elsewhere."""
 
     def __init__(self, name: str) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -75,18 +75,18 @@ class Board:
         self.bar = Progress(*columns, TextColumn("{task.fields[facts]}"), console=self.console, transient=True)
         self.task = self.bar.add_task(name, total=None, facts="")
 
-    def tell(self, state: State, ending: Ending | None) -> None:
+    def update(self, state: State, result: JobResult | None) -> None:
         if self.console.is_terminal:
             if not self.bar.live.is_started:
                 self.bar.start()
             total = len(state.experiments)
             self.bar.update(self.task, completed=state.ended, total=total, facts=_facts(state))
-        if ending is not None and (ending.reason is not None or not self.console.is_terminal):
-            self._line(state, ending)
+        if result is not None and (result.reason is not None or not self.console.is_terminal):
+            self._line(state, result)
 
-    def _line(self, state: State, ending: Ending) -> None:
-        name = title(state.experiments[ending.number])
-        how = "done" if ending.reason is None else ending.reason
+    def _line(self, state: State, result: JobResult) -> None:
+        name = title(state.experiments[result.number])
+        how = "done" if result.reason is None else result.reason
         where = f"{state.ended}/{len(state.experiments)}"
         self.console.print(f"{where}  {name}: {how}  {_facts(state)}", style="dim")
 
@@ -94,7 +94,7 @@ class Board:
         self.bar.stop()
 
     def summary(self, state: State, place: Path, compute: dict[str, Any]) -> None:
-        """How it ended: counts, failures with their reasons, what sharing saved."""
+        """Prints counts, failures with their reasons, and what sharing saved."""
         self._say(
             f"{len(state.done)} runs done, {state.skipped} were finished before, {len(state.failed)} failed: {place}"
         )
@@ -110,7 +110,7 @@ class Board:
 
 
 def title(experiment: Any) -> str:
-    """A run as a person would name it."""
+    """The name of a run in messages."""
     keep = f", keep {experiment.budget.keep:g}" if experiment.method else ""
     return f"{experiment.name}{keep}, seed {experiment.seed}"
 

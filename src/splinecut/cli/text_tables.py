@@ -1,4 +1,4 @@
-"""A table of texts, and how it is written: for a terminal, as Markdown, CSV or LaTeX."""
+"""Tables of text, and how they are written: aligned, as Markdown, CSV or LaTeX."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-PLUS_MINUS = "±"
-
 
 @dataclass(frozen=True)
-class Sheet:
+class TextTable:
     """Headings and rows of cells; the first `n_words` columns are words, the others numbers.
 
-    The first `n_fixed` columns say what a row is about and belong to any part of the table.
+    The first `n_fixed` columns identify a row and are repeated in every part of a table that is split.
     """
 
     headings: Sequence[str]
@@ -25,7 +23,7 @@ class Sheet:
     n_fixed: int = 1
 
 
-def text(sheet: Sheet) -> str:
+def text(sheet: TextTable) -> str:
     """Aligned columns, as wide as they are: a pipe or a pager does not fold them."""
     table = [sheet.headings, *sheet.rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(sheet.headings))]
@@ -42,7 +40,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], n_words: int) -> str:
     return "  ".join(cells).rstrip()
 
 
-def markdown(sheet: Sheet) -> str:
+def markdown(sheet: TextTable) -> str:
     """A pipe table; a cell cannot break out of it."""
     rule = ["---" if number < sheet.n_words else "---:" for number in range(len(sheet.headings))]
     lines = [sheet.headings, rule, *sheet.rows]
@@ -51,18 +49,18 @@ def markdown(sheet: Sheet) -> str:
     return table + (f"\n\n{sheet.caption}" if sheet.caption else "") + "\n"
 
 
-def comma_separated(sheet: Sheet) -> str:
+def comma_separated(sheet: TextTable) -> str:
     """CSV as spreadsheets read it; the caption is left out."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([sheet.headings, *sheet.rows])
     return out.getvalue()
 
 
-_LATEX = {"\\": r"\textbackslash{}", PLUS_MINUS: r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _LATEX |= {sign: f"\\{sign}" for sign in "&%$#_{}"}
 
 
-def latex(sheet: Sheet) -> str:
+def latex(sheet: TextTable) -> str:
     """A booktabs tabular."""
     columns = "l" * sheet.n_words + "r" * (len(sheet.headings) - sheet.n_words)
     head, *body = (" & ".join(map(_escaped, row)) + r" \\" for row in [sheet.headings, *sheet.rows])
@@ -75,7 +73,7 @@ def _escaped(cell: str) -> str:
     return re.sub(r"[\\±~^&%$#_{}]", lambda found: _LATEX[found.group()], cell)
 
 
-FORMATS: dict[str, Callable[[Sheet], str]] = {
+FORMATS: dict[str, Callable[[TextTable], str]] = {
     "text": text,
     "markdown": markdown,
     "csv": comma_separated,

@@ -1,4 +1,4 @@
-"""What the paper reports for a run like ours: same network, data, method and share kept, at the paper's full scale."""
+"""The paper's numbers for a run with the same network, data, method and budget, at the paper's full scale."""
 
 from __future__ import annotations
 

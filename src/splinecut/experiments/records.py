@@ -1,4 +1,4 @@
-"""What a finished run leaves behind: one JSON file, written last, by rename."""
+"""The record of a finished run: one JSON file, written last and atomically, so that it marks the run complete."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from splinecut.training.ledger import Ledger
 
 SCHEMA = 1
 FILE = "record.json"
+SWEEP_FILE = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
 
 
 class RecordUnreadable(SplinecutError):
@@ -79,7 +80,7 @@ def load(folder: str | Path) -> Record:
     return record
 
 
-_RELIED_ON = (  # what every reader of records takes for granted
+_RELIED_ON = (  # keys that readers of records use without a check
     *("spec.seed", "spec.model.name", "spec.data.name", "spec.budget.keep", "spec.training.optimizer.name"),
     *("test.last.accuracy", "test.last.loss", "energy.measured_joules"),
 )
@@ -87,11 +88,19 @@ _RELIED_ON_IF_PRUNED = ("pruning.achieved.density", "pruning.is_early", "test.af
 
 
 def _touch(record: Record) -> None:
-    """Looks at what readers rely on: a foreign file that has our keys fails here, not later."""
+    """Reads the keys that others rely on, so that a foreign file fails here and not later."""
     facts = asdict(record)
     for path in (*_RELIED_ON, *(_RELIED_ON_IF_PRUNED if record.pruning is not None else ())):
         reduce(getitem, path.split("."), facts)
     float(record.parameters + record.forward_flops + record.costs.total.flops + record.spec["seed"])
+
+
+def finished_record(folder: str | Path) -> Record | None:
+    """The record in a run folder; None where there is none, or none that can be read."""
+    try:
+        return load(folder)
+    except RecordUnreadable:
+        return None
 
 
 def is_complete(folder: str | Path) -> bool:

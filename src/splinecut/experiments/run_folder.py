@@ -1,4 +1,4 @@
-"""A run folder tells what it was asked to do, and by which versions."""
+"""The files that describe a run: recipe.toml, and spec.json with the versions and the commit."""
 
 from __future__ import annotations
 

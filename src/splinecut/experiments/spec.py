@@ -1,11 +1,10 @@
-"""An experiment as a typed value: read from TOML, overridden by `a.b=c`, named by its digest."""
+"""An experiment as a typed value, checked when it is made and named by its digest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -13,10 +12,12 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from splinecut.errors import InputError, unknown
+from splinecut.experiments.recipes import read, toml_text
 from splinecut.training.config import Frozen, Plan
 from splinecut.training.initialization import Start
 
 SCHEMA = 1
+DENSE = "dense"  # the label of a run without a method
 
 
 def _named(value: Any) -> Any:
@@ -29,7 +30,7 @@ def _length(value: Any) -> Any:
     return {"length": value} if isinstance(value, str) else value
 
 
-class Model(Frozen):
+class ModelSpec(Frozen):
     """Which network. Further keys (`preset`, `hidden`, ...) go to its factory, which refuses those it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -44,7 +45,7 @@ class Model(Frozen):
         return dict(self.model_extra or {})
 
 
-class Data(Frozen):
+class DataSpec(Frozen):
     """Which data set, and how much of it. `validation` is the share of the training images held out for decisions."""
 
     name: str
@@ -53,7 +54,7 @@ class Data(Frozen):
     image_size: Annotated[int, Field(ge=1)] | None = None  # folders of photographs: the side they are cropped to
 
 
-class Detector(Frozen):
+class DetectorSpec(Frozen):
     """What may stop the dense training early. Left out, `threshold` and `window` are the rule's own."""
 
     name: Literal["early-bird-spline"]
@@ -64,7 +65,7 @@ class Detector(Frozen):
     probe: Annotated[int, Field(ge=1)] = 256  # training images it watches
 
 
-class Method(Frozen):
+class MethodSpec(Frozen):
     """Which pruning method. Further keys (`form`, `rho`, ...) are its own, and it refuses those it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -77,7 +78,7 @@ class Method(Frozen):
         return dict(self.model_extra or {})
 
 
-class Budget(Frozen):
+class BudgetSpec(Frozen):
     """How much stays. Left out, `scope` is the method's own where its table gives one."""
 
     keep: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -86,7 +87,7 @@ class Budget(Frozen):
     floor: Annotated[int, Field(ge=0)] = 1
 
 
-class Retrain(Frozen):
+class RetrainSpec(Frozen):
     """What follows the cut: how much of the plan is trained, from which weights; left out, the method's way."""
 
     length: Literal["full", "remaining", "none"] | None = None
@@ -95,7 +96,7 @@ class Retrain(Frozen):
     start: Annotated[Start, BeforeValidator(_named)] = Start()  # of fresh weights
 
 
-class Film(Frozen):
+class FilmSpec(Frozen):
     """Partitions to store for the report: during the first training, then cut to several shares, all on one slice.
 
     Inputs of two numbers are seen whole. Others are seen on a plane through three training inputs, in a window about a
@@ -115,33 +116,34 @@ class Experiment(Frozen):
     name: str = "experiment"
     description: str = ""
     seed: Annotated[int, Field(ge=0)] = 0
-    model: Annotated[Model, BeforeValidator(_named)]
-    data: Annotated[Data, BeforeValidator(_named)]
+    model: Annotated[ModelSpec, BeforeValidator(_named)]
+    data: Annotated[DataSpec, BeforeValidator(_named)]
     start: Annotated[Start, BeforeValidator(_named)] = Start()
     training: Plan = Plan()
-    detector: Annotated[Detector | None, BeforeValidator(_named)] = None
-    method: Annotated[Method | None, BeforeValidator(_named)] = None
-    budget: Budget = Budget()
+    detector: Annotated[DetectorSpec | None, BeforeValidator(_named)] = None
+    method: Annotated[MethodSpec | None, BeforeValidator(_named)] = None
+    budget: BudgetSpec = BudgetSpec()
     residual: Literal["tied", "select", "inner"] | None = None  # left out: the method's own
     refit: Literal["none", "fold", "least_squares"] | None = None  # left out: the method's own
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
-    retrain: Annotated[Retrain, BeforeValidator(_length)] = Retrain()
-    film: Film | None = None
+    retrain: Annotated[RetrainSpec, BeforeValidator(_length)] = RetrainSpec()
+    film: FilmSpec | None = None
 
     @model_validator(mode="after")
     def _scope_of_the_method(self) -> Self:
         """Writes the method's scope into a budget that gives none: spec, digest and record say what is selected."""
         scope = self.method.options.get("scope") if self.method else None
-        if scope in get_args(Budget.model_fields["scope"].annotation) and "scope" not in self.budget.model_fields_set:
+        known = get_args(BudgetSpec.model_fields["scope"].annotation)
+        if scope in known and "scope" not in self.budget.model_fields_set:
             # The model is frozen for its users; here it is still being made.
             self.__dict__["budget"] = self.budget.model_copy(update={"scope": scope})
         return self
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that name what was asked for.
+        """Twelve hexadecimal digits of a hash of the configuration.
 
-        Taken over what differs from the defaults, so that a new key with a default does not orphan old results;
+        Only what differs from the defaults is hashed, so that a new key with a default does not orphan old results;
         name and description do not count.
         """
         asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
@@ -156,15 +158,10 @@ class Experiment(Frozen):
 
     def to_toml(self) -> str:
         """The whole resolved experiment as a recipe that gives the same one again."""
-        import tomli_w
-
         tables = self.model_dump(mode="json", exclude_none=True)
         if self.budget.of == "channels":  # the default, which methods that remove single weights refuse as a request
             del tables["budget"]["of"]
-        _without_none(tables, "")
-        text = tomli_w.dumps(tables)
-        # Lists of numbers go on one line; strings hold no line breaks here, so this never reaches into one.
-        return re.sub(r" = \[\n((?:    [-+.\w]+,\n)+)\]", lambda m: f" = [{' '.join(m[1].split())[:-1]}]", text)
+        return toml_text(tables)
 
     @classmethod
     def from_dict(cls, recipe: dict[str, Any]) -> Experiment:
@@ -183,76 +180,13 @@ def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     return Experiment.from_dict(tables)
 
 
-def read(recipe: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The tables of a recipe, named after its file where it has no name, with overrides written in."""
-    path = find(recipe)
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read recipe {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"recipe {path} is not TOML: {error}") from None
-    tables.setdefault("name", path.stem)
-    for override in overrides:
-        set_key(tables, override)
-    return tables
-
-
-def recipes_folder() -> Path:
-    """Where the recipes that ship with splinecut are: inside the package, or beside its source."""
-    package = Path(__file__).parent.parent
-    inside = package / "recipes"
-    return inside if inside.is_dir() else package.parent.parent / "recipes"
-
-
-def recipes() -> dict[str, Path]:
-    """Name -> file of each recipe that ships with splinecut."""
-    return {file.stem: file for file in sorted(recipes_folder().glob("*.toml"))}
-
-
-def find(recipe: str | Path) -> Path:
-    """The file of `recipe`: a path, or the name of one that ships with splinecut."""
-    path = Path(recipe)
-    if path.is_file():
-        return path
-    known = recipes()
-    if path.stem in known and path.parent in (Path(), Path("recipes")):
-        return known[path.stem]
-    raise unknown("recipe", str(recipe), known, "or give the path of a TOML file")
-
-
-def set_key(tables: dict[str, Any], override: str) -> None:
-    """Writes one `a.b=c` into the tables; `c` is read as TOML, and as plain text where it is none."""
-    key, equals, text = override.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"expected key=value, got {override!r}; for example --set training.epochs=3")
-    try:
-        value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    put(tables, key.strip(), value)
-
-
-def put(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Writes `value` at the dotted `key`; a name on the way becomes a table that gives the name.
-
-    As in TOML, quotes hold a part with dots together: `sweep.over."data.name"`.
-    """
-    *parents, last = _parts(key)
-    for parent in parents:
-        inner = tables.get(parent, {})
-        tables[parent] = inner = {"name": inner} if isinstance(inner, str) else inner
-        if not isinstance(inner, dict):
-            raise InputError(f"cannot set {key!r}: {parent!r} is a value, not a table")
-        tables = inner
-    tables[last] = value
-
-
-def _parts(key: str) -> list[str]:
-    part = r'(?:"[^"]+"|[^."]+)'
-    if not re.fullmatch(rf"{part}(?:\.{part})*", key):
-        raise InputError(f"expected a dotted key such as training.epochs, got {key!r}")
-    return [found.strip('"') for found in re.findall(part, key)]
+def label(method: dict[str, Any] | None, is_early: bool) -> str:
+    """The table of a method as one text: name, options given, and whether a detector stops the training early."""
+    if method is None:
+        return DENSE
+    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name" and value is not None)
+    name = f"{method['name']} ({options})" if options else method["name"]
+    return f"early bird, {name}" if is_early else name
 
 
 def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[str] = ()) -> InputError:
@@ -278,12 +212,3 @@ def _keys(root: type[BaseModel], table: list[str]) -> list[str]:
         kind = next((option for option in get_args(kind) if option is not type(None)), kind)
     assert issubclass(kind, BaseModel)
     return [".".join([*table, field]) for field in kind.model_fields]
-
-
-def _without_none(value: Any, key: str) -> None:
-    """Refuses None inside an option, for which TOML has no word."""
-    if value is None:
-        raise InputError(f"{key} is None, which a recipe cannot say; leave it out, or give a value")
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, each in inner:
-        _without_none(each, f"{key}.{name}" if key else str(name))

@@ -1,24 +1,25 @@
-"""Records that differ in their seed only, as one row: a mean for every number, with its 95 % interval."""
+"""Rows over seeds, for tables and pages: runs that differ in their seed only, with a 95 % interval per number."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from splinecut.errors import unknown
 from splinecut.experiments.paper_numbers import published
 from splinecut.experiments.records import Record
 
 CONFIDENCE = 0.95
-MOMENTS = {"cut": "after cut", "best": "best", "last": "last"}  # short name -> of which network a record's test speaks
+TEST_POINTS = {"cut": "after cut", "best": "best", "last": "last"}  # in names of numbers -> key of a record's `test`
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean, half the width of its 95 % interval (None for a single value), and how many values it is of."""
+class Estimate(NamedTuple):
+    """A mean, half the width of its 95 % interval (None for a single value), and the number of values."""
 
     mean: float
     half: float | None
@@ -36,6 +37,20 @@ class Estimate:
         variance = sum((value - mean) ** 2 for value in values) / (n - 1)
         return cls(mean, float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * (variance / n) ** 0.5, n)
 
+    @classmethod
+    def over(cls, runs: Iterable[Mapping[str, float]], number: str) -> Estimate | None:
+        """Of the runs that have this number; None where none has."""
+        values = [numbers[number] for numbers in runs if number in numbers]
+        return cls.of(values) if values else None
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """The mean and, where there is one, the half-width: "1.5 ± 0.2"."""
+        return write(self.mean) + ("" if self.half is None else f" ± {write(self.half)}")
+
+    def signed(self, write: Callable[[float], str]) -> str:
+        """The same for a difference, with a sign in front of the mean."""
+        return ("+" if self.mean >= 0 else "") + self.text(write)
+
     @property
     def excludes_zero(self) -> bool:
         """Whether zero lies outside the interval."""
@@ -46,7 +61,7 @@ class Estimate:
 class Row:
     """Runs that differ in their seed only. `by_seed`: seed -> name -> number, for each number those runs have.
 
-    asked: a digest of all that the runs have in common; rows with the same one may be joined.
+    asked: a digest of the configuration that the runs share; rows with the same one can be merged.
     """
 
     asked: str
@@ -59,29 +74,30 @@ class Row:
 
     def estimate(self, number: str) -> Estimate | None:
         """The number's mean over the seeds that have it; None where none has."""
-        values = [numbers[number] for numbers in self.by_seed.values() if number in numbers]
-        return Estimate.of(values) if values else None
+        return Estimate.over(self.by_seed.values(), number)
 
     def difference(self, other: Row, number: str) -> Estimate | None:
-        """This row's number minus the other's, paired by seed: what the seeds have in common cancels."""
-        pairs = [
-            (mine[number], other.by_seed[seed][number])
-            for seed, mine in self.by_seed.items()
-            if number in mine and number in other.by_seed.get(seed, {})
-        ]
-        return Estimate.of([mine - theirs for mine, theirs in pairs]) if pairs else None
+        """This row's number minus the other's, paired by seed, so that the variation between seeds cancels."""
+        pairs = [(mine, other.by_seed[seed]) for seed, mine in self.by_seed.items() if seed in other.by_seed]
+        gains = [mine[number] - theirs[number] for mine, theirs in pairs if number in mine and number in theirs]
+        return Estimate.of(gains) if gains else None
 
 
 def rows(records: Sequence[Record]) -> list[Row]:
-    """One row for all runs of the same question; the whole network first in each task, then by name and budget."""
-    together: dict[str, list[Record]] = {}
-    for record in records:
-        together.setdefault(question(record), []).append(record)
-    return _ordered([_row(group) for group in together.values()])
+    """One row for all runs that differ in their seed only; in each task dense runs first, then by name and budget."""
+    return _ordered([_row([records[run] for run in runs]) for runs in by_config(records)])
+
+
+def by_config(records: Sequence[Record]) -> list[list[int]]:
+    """Positions of the records that differ in their seed only, together."""
+    together: dict[str, list[int]] = {}
+    for position, record in enumerate(records):
+        together.setdefault(config_key(record), []).append(position)
+    return list(together.values())
 
 
 def merged(found: Sequence[Row]) -> list[Row]:
-    """Rows of the same question as one, with the seeds of all; a seed that two have is the first one's."""
+    """Rows of the same configuration as one, with the seeds of all; of a seed that two have, the first is taken."""
     together: dict[str, Row] = {}
     for row in found:
         known = together.setdefault(row.asked, row)
@@ -93,13 +109,13 @@ def _ordered(found: Sequence[Row]) -> list[Row]:
     return sorted(found, key=lambda row: (row.task, row.of != "", row.name.casefold(), -row.keep))
 
 
-def baseline(row: Row, table: Sequence[Row], name: str) -> Row | None:
+def baseline_row(row: Row, table: Sequence[Row], name: str) -> Row | None:
     """The row called `name` that `row` is compared with: same task and budget, or that task's only one.
 
     None for the baseline itself, and where the task does not have it.
     """
     if name not in {other.name for other in table}:
-        raise unknown("row", name, {other.name for other in table}, "give --against one of these")
+        raise unknown("row", name, {other.name for other in table}, "give --baseline one of these")
     candidates = [other for other in table if other.name == name and other.task == row.task]
     alike = [other for other in candidates if (other.keep, other.of) == (row.keep, row.of)]
     chosen = next(iter(alike or (candidates if len(candidates) == 1 else [])), None)
@@ -123,8 +139,8 @@ def numbers(record: Record) -> dict[str, float]:
         "tx2_joules": record.energy.get("estimate_tx2_joules"),
         **{f"latency_{batch}": seconds for batch, seconds in record.latency.items()},
     }
-    for short, moment in MOMENTS.items():
-        metrics = record.test.get(moment, {})
+    for short, point in TEST_POINTS.items():
+        metrics = record.test.get(point, {})
         found |= {f"{short}_top1": metrics.get("accuracy"), f"{short}_top5": metrics.get("top5")}
         found[f"{short}_loss"] = metrics.get("loss")
     return {name: float(value) for name, value in found.items() if value is not None}
@@ -138,8 +154,32 @@ def task(spec: dict[str, Any]) -> str:
     return f"{model['name']}{width} on {data['name']}{size}"
 
 
-def question(record: Record) -> str:
-    """What was asked, whatever the seed and the name."""
+def accuracy_or_loss(metrics: Mapping[str, Any]) -> tuple[str, float]:
+    """The metric that a table shows, with its name: the accuracy, or the loss of a task that has none."""
+    name = "loss" if metrics["accuracy"] is None else "accuracy"
+    return name, metrics[name]
+
+
+def percent(share: float) -> str:
+    """A share as a percentage with two decimals."""
+    return f"{100 * share:.2f}"
+
+
+def variant_of(name: str) -> str:
+    """What a sweep varied beside methods and budgets, as in a row's name: "adam" of "dense [adam]"."""
+    found = re.search(r" \[([^\[\]]*)\]$", name)
+    return found[1] if found else ""
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Names without the options of their methods, where they stay distinct."""
+    short = {name: name.partition(" (")[0] for name in names}
+    counts = Counter(short.values())
+    return {name: bare if counts[bare] == 1 else name for name, bare in short.items()}
+
+
+def config_key(record: Record) -> str:
+    """The configuration as text, without what does not change the result, and without the seed."""
     asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
     return json.dumps(asked, sort_keys=True)
 
@@ -149,17 +189,17 @@ def _row(records: Sequence[Record]) -> Row:
     is_pruned = spec.get("method") is not None
     quantities = {name: published(spec, name) for name in ("top1", "top5", "petaflops")}
     return Row(
-        asked=hashlib.sha256(question(records[0]).encode()).hexdigest()[:12],
+        asked=hashlib.sha256(config_key(records[0]).encode()).hexdigest()[:12],
         task=task(spec),
         name=records[0].name,
         keep=spec["budget"]["keep"] if is_pruned else 1.0,
-        of=_currency(records[0]) if is_pruned else "",
+        of=_budget_unit(records[0]) if is_pruned else "",
         by_seed={record.spec["seed"]: numbers(record) for record in records},
         published={name: value for name, value in quantities.items() if value is not None},
     )
 
 
-def _currency(record: Record) -> str:
-    """What the budget was a share of: single weights, whatever the recipe says of channels, where weights left."""
+def _budget_unit(record: Record) -> str:
+    """What the budget counted: weights where the method removes weights, whatever `budget.of` says."""
     pruning = record.pruning or {}
     return "weights" if pruning.get("units") == "weights" else str(record.spec["budget"]["of"])

@@ -1,4 +1,4 @@
-"""A table as it is committed: every number of every seed, and what made them; `splinecut table` reads it again."""
+"""Tables as JSON files to commit: every number of every seed, versions and commands; `splinecut table` reads them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.records import Record
+from splinecut.experiments.records import SWEEP_FILE, Record
 from splinecut.experiments.run_folder import versions
 from splinecut.experiments.summaries import Row, merged, rows
 from splinecut.files import write_json
 
 SCHEMA = 1
 KIND = "splinecut table"
-SWEEP = "sweep.json"  # beside the runs of a sweep: what was executed, what failed
 
 
 def save(path: Path, records: Sequence[Record], places: Sequence[Path], earlier: Sequence[Path] = ()) -> Path:
-    """Writes the rows of these records, with the sweeps they are of, joined to the tables that `earlier` holds."""
+    """Writes the rows of these records with their sweeps, merged with the tables in `earlier`."""
     tables = [_read(file) for file in earlier]
     sweeps = [sweep for place in places if (sweep := _sweep(place)) is not None]
     facts = {
@@ -48,7 +47,7 @@ def load(path: Path) -> list[Row]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A committed table, found to be one."""
+    """A committed table, checked."""
     try:
         known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         rows_of(known)
@@ -78,9 +77,9 @@ def _row(plain: dict[str, Any]) -> Row:
 
 
 def _sweep(place: Path) -> dict[str, Any] | None:
-    """What a sweep's own record says of it, and the command that runs it again."""
+    """The account of a sweep in `place`, with the command that runs it again; None where there is none."""
     try:
-        known = json.loads((place / SWEEP).read_text(encoding="utf-8"))
+        known = json.loads((place / SWEEP_FILE).read_text(encoding="utf-8"))
         changes = [f"--set {shlex.quote(change)}" for change in known.get("overrides", [])]
         command = " ".join(["splinecut sweep", known["sweep"], *changes])
         return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}

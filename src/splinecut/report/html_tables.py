@@ -10,6 +10,8 @@ from typing import Any
 from splinecut.errors import SplinecutError
 from splinecut.experiments.film.frames import Frames
 from splinecut.experiments.records import Record
+from splinecut.experiments.summaries import Estimate, percent
+from splinecut.report.rows import COSTS
 
 Cell = tuple[str, float | None]
 """What is shown, and the number it is sorted by (None: sorted as text)."""
@@ -44,8 +46,8 @@ def comparison(groups: Sequence[dict[str, Any]]) -> str:
             group["series"],
             (group["budget"], group["keep"]),
             (str(len(group["runs"])), len(group["runs"])),
-            *(_metric(group["test"][moment], group["is_accuracy"]) for moment in ("last", "best", "after cut")),
-            *(_number(group[key]) for key in ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")),
+            *(_metric(estimate, group["is_accuracy"]) for estimate in group["test"].values()),
+            *(_number(group[key].mean) for key in COSTS),
         ]
         for group in groups
     ]
@@ -62,11 +64,8 @@ def runs(rows: Sequence[dict[str, Any]]) -> str:
             each["series"],
             each["budget"],
             (str(each["seed"]), each["seed"]),
-            _metric([each["test"]["last"], None, 1], each["is_accuracy"]),
-            *(
-                _number([each[key], None, 1])
-                for key in ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")
-            ),
+            _metric(Estimate(each["test"]["last"], None, 1), each["is_accuracy"]),
+            *(_number(each[key]) for key in COSTS),
         ]
         for each in rows
     ]
@@ -155,18 +154,14 @@ def _recipe(record: Record) -> str:
         return json.dumps(record.spec, indent=2)
 
 
-def _metric(estimate: Sequence[float | None] | None, is_accuracy: bool) -> Cell:
-    if estimate is None or estimate[0] is None:
+def _metric(estimate: Estimate | None, is_accuracy: bool) -> Cell:
+    if estimate is None:
         return ("–", float("-inf"))
-    mean, half, _ = estimate
-    assert mean is not None
-    if not is_accuracy:
-        return (f"loss {mean:.4g}" + (f" ± {half:.2g}" if half is not None else ""), mean)
-    return (f"{100 * mean:.2f}" + (f" ± {100 * half:.2f}" if half is not None else "") + " %", mean)
+    if is_accuracy:
+        return (f"{estimate.text(percent)} %", estimate.mean)
+    half = "" if estimate.half is None else f" ± {estimate.half:.2g}"
+    return (f"loss {estimate.mean:.4g}{half}", estimate.mean)
 
 
-def _number(estimate: Sequence[float | None]) -> Cell:
-    mean = estimate[0]
-    assert mean is not None
-    text = f"{mean:,.0f}" if mean == int(mean) and mean < 1e8 else f"{mean:.4g}"
-    return (text, mean)
+def _number(value: float) -> Cell:
+    return (f"{value:,.0f}" if value == int(value) and value < 1e8 else f"{value:.4g}", value)

@@ -1,4 +1,4 @@
-"""What records say, as rows: one for each run, and one for runs that differ in their seed only, with an interval."""
+"""Records as rows for the page: one per run, and one for runs that differ in their seed only, with intervals."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from splinecut.experiments.records import Record
-from splinecut.experiments.summaries import Estimate, question, task
+from splinecut.experiments.spec import DENSE, label
+from splinecut.experiments.summaries import TEST_POINTS, Estimate, accuracy_or_loss, by_config, numbers, task
 
-MOMENTS = ("last", "best", "after cut")  # of the network whose test metrics a record holds
+SHOWN = tuple(reversed(TEST_POINTS.items()))  # the last weights first
+COSTS = ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")
 
 
 def series(record: Record) -> str:
-    """The method as a reader would name it: with the early bird, and with the options the recipe gave."""
-    method = record.spec.get("method")
-    if method is None:
-        return "dense"
-    options = [f"{key}={value}" for key, value in method.items() if key != "name" and value is not None]
-    name = method["name"] + (f" ({', '.join(options)})" if options else "")
-    return f"early bird, {name}" if record.spec.get("detector") else name
+    """The method as the page names it: with the early bird, and with the options that the recipe gave."""
+    return label(record.spec.get("method"), bool(record.spec.get("detector")))
 
 
 def budget(record: Record) -> str:
@@ -27,17 +24,6 @@ def budget(record: Record) -> str:
         return "everything"
     asked = record.spec["budget"]
     return f"{asked['keep']:.0%} of {asked['of']}"
-
-
-def measure(metrics: dict[str, Any] | None) -> float | None:
-    """Accuracy where there is one, else the loss; None where nothing was measured."""
-    if metrics is None:
-        return None
-    return metrics["loss"] if metrics["accuracy"] is None else metrics["accuracy"]
-
-
-def is_accuracy(record: Record) -> bool:
-    return record.test["last"]["accuracy"] is not None
 
 
 def row(record: Record) -> dict[str, Any]:
@@ -50,8 +36,10 @@ def row(record: Record) -> dict[str, Any]:
         "series": series(record),
         "budget": budget(record),
         "seed": record.spec.get("seed", 0),
-        "test": {moment: measure(record.test.get(moment)) for moment in MOMENTS},
-        "is_accuracy": is_accuracy(record),
+        "test": {
+            point: accuracy_or_loss(record.test[point])[1] if point in record.test else None for _, point in SHOWN
+        },
+        "is_accuracy": accuracy_or_loss(record.test["last"])[0] == "accuracy",
         "parameters": record.parameters,
         "forward_flops": record.forward_flops,
         "paper_flops": total.paper_flops,
@@ -62,31 +50,20 @@ def row(record: Record) -> dict[str, Any]:
 
 def grouped(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Runs that differ in their seed only as one row each, with an `Estimate` for every number, by task and series."""
-    together: dict[str, list[int]] = {}
-    for number, record in enumerate(records):
-        together.setdefault(question(record), []).append(number)
-    groups = [_group([records[number] for number in numbers], numbers) for numbers in together.values()]
-    return sorted(
-        groups, key=lambda group: (group["task"], group["series"] != "dense", group["series"], -group["keep"])
-    )
+    groups = [_group([records[run] for run in runs], runs) for runs in by_config(records)]
+    return sorted(groups, key=lambda group: (group["task"], group["series"] != DENSE, group["series"], -group["keep"]))
 
 
-def _group(records: list[Record], numbers: list[int]) -> dict[str, Any]:
-    rows = [row(record) for record in records]
-    first = rows[0]
-
-    def estimate(values: list[float | None]) -> list[float | None] | None:
-        known = [value for value in values if value is not None]
-        found = Estimate.of(known) if known else None
-        return [found.mean, found.half, found.n] if found else None
-
-    numbers_of = ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")
+def _group(records: Sequence[Record], runs: Sequence[int]) -> dict[str, Any]:
+    first = row(records[0])
+    values = [numbers(record) | {"seconds": row(record)["seconds"]} for record in records]
+    kind = "top1" if first["is_accuracy"] else "loss"
     return {
         **{key: first[key] for key in ("task", "series", "budget", "is_accuracy")},
         "keep": records[0].spec["budget"]["keep"] if records[0].spec.get("method") else 1.0,
-        "test": {moment: estimate([each["test"][moment] for each in rows]) for moment in MOMENTS},
-        **{key: estimate([each[key] for each in rows]) for key in numbers_of},
-        "runs": numbers,
+        "test": {point: Estimate.over(values, f"{short}_{kind}") for short, point in SHOWN},
+        **{key: Estimate.over(values, key) for key in COSTS},
+        "runs": runs,
     }
 
 

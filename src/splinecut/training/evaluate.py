@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import ALONE, Processes
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def evaluate(
     measure = criterion(task)
     dtype = next(model.parameters()).dtype
     sums = torch.zeros(3, dtype=torch.float64)
-    for x, y in split.batches(batch_size, train=False, device=device, rank=processes.rank, world=processes.world):
+    order = Order(batch_size, shuffle=False, rank=processes.rank, world=processes.world)
+    for x, y in split.batches(order, device=device):
         outputs = model(x.to(dtype))
         sums[0] += measure(outputs, y.to(dtype) if task == "regression" else y).item() * len(y)
         if task == "classification":

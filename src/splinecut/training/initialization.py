@@ -53,7 +53,7 @@ class Start(Frozen):
         plan = asked.get("plan")
         if plan is not None and not isinstance(plan, dict):
             return asked
-        return {**asked, "plan": _merged(PLANS[asked["name"]].model_dump(), plan or {})}
+        return {**asked, "plan": merge_tables(PLANS[asked["name"]].model_dump(), plan or {})}
 
     @model_validator(mode="after")
     def _no_foreign_options(self) -> Start:
@@ -65,7 +65,7 @@ class Start(Frozen):
         return self
 
 
-def _merged(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def merge_tables(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """`table` with `more` written over it, table by table."""
     both = {key for key, value in more.items() if isinstance(value, dict) and isinstance(table.get(key), dict)}
-    return {**table, **more, **{key: _merged(table[key], more[key]) for key in both}}
+    return {**table, **more, **{key: merge_tables(table[key], more[key]) for key in both}}

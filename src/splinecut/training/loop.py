@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from splinecut.errors import InputError, SplinecutError
 from splinecut.networks.cost import forward_flops
 from splinecut.training import checkpoint
+from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import ALONE, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
 from splinecut.training.hooks import Hook, Moment, hooks_state, restore_hooks
@@ -118,17 +119,10 @@ class _Training:
     def _epoch(self) -> None:
         self.net.train()
         moment, plan = self.moment, self.plan
+        skip = moment.step - moment.epoch * moment.steps_per_epoch
+        order = Order(plan.batch_size, True, self.seed, moment.epoch, skip, self.processes.rank, self.processes.world)
         batches = self.data.train.batches(
-            plan.batch_size,
-            train=True,
-            augment=plan.augment,
-            seed=self.seed,
-            epoch=moment.epoch,
-            skip=moment.step - moment.epoch * moment.steps_per_epoch,
-            device=self.device,
-            rank=self.processes.rank,
-            world=self.processes.world,
-            channels_last=self.channels_last,
+            order, augment=plan.augment, device=self.device, channels_last=self.channels_last
         )
         for x, y in batches:
             self._step(x.to(self.dtype), y)

@@ -19,11 +19,11 @@ from splinecut.errors import InputError
 from splinecut.networks.cost import forward_flops
 from splinecut.training.config import Plan
 from splinecut.training.data import DataSet, Split, TensorSplit
-from splinecut.training.data.batch_order import generator
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Start
 from splinecut.training.ledger import TRAIN, Ledger
 from splinecut.training.loop import train
+from splinecut.training.seeding import generator
 
 PHASE = "initialise"  # what these trainings are charged to, unless told otherwise
 FITTED = 0.9999  # training accuracy at which fitting random labels ends

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from splinecut.errors import InputError
 from splinecut.experiments.film.build import Measure, film, frame_of, graph_of, narrowed
 from splinecut.experiments.film.frames import FILE, Frames
-from splinecut.experiments.spec import Film
+from splinecut.experiments.spec import FilmSpec
 from splinecut.geometry.partition import subdivide
 from splinecut.geometry.slices import Slice, slices_through
 from splinecut.pruning.engine.context import Bench, Trained
@@ -70,7 +70,7 @@ class FilmedBench(Bench):
     """A bench that leaves `frames.npz` in the run folder once the first training has ended."""
 
     title: str = ""
-    asked: Film = field(default_factory=Film)
+    asked: FilmSpec = field(default_factory=FilmSpec)
 
     def train(
         self,
@@ -93,7 +93,7 @@ class FilmedBench(Bench):
         return done
 
 
-def filmed(bench: Bench, asked: Film, title: str) -> FilmedBench:
+def filmed(bench: Bench, asked: FilmSpec, title: str) -> FilmedBench:
     """The same bench, which keeps frames as `asked`; refuses data without a plane to look at."""
     dataset = bench.dataset
     if dataset.task != "classification" or int(np.prod(dataset.input_shape)) < 2:
@@ -104,7 +104,7 @@ def filmed(bench: Bench, asked: Film, title: str) -> FilmedBench:
     return FilmedBench(**{each.name: getattr(bench, each.name) for each in fields(bench)}, title=title, asked=asked)
 
 
-def frames_of(bench: Bench, model: nn.Module, held: Mapping[int, Weights], asked: Film, title: str) -> Frames:
+def frames_of(bench: Bench, model: nn.Module, held: Mapping[int, Weights], asked: FilmSpec, title: str) -> Frames:
     """The partitions of `model` with the weights held at each step, and after cuts, in one window."""
     model = copy.deepcopy(model).cpu()
     networks = {step: _with(model, weights) for step, weights in sorted(held.items())}
@@ -141,7 +141,7 @@ def _with(model: nn.Module, weights: Weights) -> nn.Module:
     return other
 
 
-def _scene(bench: Bench, asked: Film) -> tuple[Slice, Float[Tensor, "points *input"], Int64[Tensor, " points"]]:
+def _scene(bench: Bench, asked: FilmSpec) -> tuple[Slice, Float[Tensor, "points *input"], Int64[Tensor, " points"]]:
     """The slice, and those training inputs that lie in it with their classes."""
     train = bench.dataset.train
     if asked.through is not None:
@@ -188,7 +188,9 @@ def _measure(bench: Bench) -> Measure:
     return measure
 
 
-def _about(asked: Film, region: Slice, class_names: Sequence[str], labels: Int64[Tensor, " points"]) -> dict[str, str]:
+def _about(
+    asked: FilmSpec, region: Slice, class_names: Sequence[str], labels: Int64[Tensor, " points"]
+) -> dict[str, str]:
     width, height = np.ptp(region.window, axis=0)
     window = f"window {width:.3g} x {height:.3g}"
     shown = f"the plane of the inputs, {window}"

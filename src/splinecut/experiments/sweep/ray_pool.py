@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.sweep.worker_pool import Ending, Job, perform, variables
+from splinecut.experiments.sweep.jobs import Job, JobResult, perform, worker_env
 
 LOCAL = "local"
 
@@ -31,23 +31,23 @@ class RayTasks:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"cannot reach Ray at {address!r}: {reason}; use --ray local, or --workers") from None
         self.slots = max(1, int(ray.cluster_resources().get("CPU", 1) // threads))
-        environment = {"env_vars": variables(threads)}
+        environment = {"env_vars": worker_env(threads)}
         self.task = ray.remote(num_cpus=threads, max_retries=retries, runtime_env=environment)(perform)
         self.numbers: dict[Any, int] = {}
 
     def start(self, number: int, job: Job) -> None:
         self.numbers[self.task.remote(replace(job, threads=self.threads))] = number
 
-    def wait(self, seconds: float) -> list[Ending]:
+    def wait(self, seconds: float) -> list[JobResult]:
         ready, _ = self.ray.wait(list(self.numbers), num_returns=1, timeout=seconds)
-        return [self._ending(task) for task in ready]
+        return [self._result(task) for task in ready]
 
-    def _ending(self, task: Any) -> Ending:
+    def _result(self, task: Any) -> JobResult:
         number = self.numbers.pop(task)
         try:
-            return Ending(number, self.ray.get(task))
+            return JobResult(number, self.ray.get(task))
         except self.ray.exceptions.RayError as error:
-            return Ending(number, f"Ray gave it up: {type(error).__name__}")
+            return JobResult(number, f"Ray gave it up: {type(error).__name__}")
 
     def close(self) -> None:
         self.ray.shutdown()

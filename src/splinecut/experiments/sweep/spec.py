@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from splinecut.errors import InputError
-from splinecut.experiments import spec
+from splinecut.experiments import recipes, spec
 from splinecut.experiments.spec import Experiment
 from splinecut.training.config import Frozen
+from splinecut.training.initialization import merge_tables
 
 Seed = Annotated[int, Field(ge=0)]
 Keep = Annotated[float, Field(gt=0, le=1)]
@@ -43,7 +44,6 @@ Keep = Annotated[float, Field(gt=0, le=1)]
 if TYPE_CHECKING:
     from splinecut.experiments.plan import Plan
 
-DENSE = "dense"
 OF_PRUNING = ("detector", "method", "budget", "residual", "refit", "probe", "retrain")
 LIFTED = ("start", "training", *OF_PRUNING)  # keys of an experiment that may stand in a method's table
 
@@ -69,7 +69,7 @@ class Sweep:
 
 def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Sweep:
     """The sweep in a recipe; one without a [sweep] table is refused."""
-    tables = spec.read(recipe, overrides)
+    tables = recipes.read(recipe, overrides)
     if "sweep" not in tables:
         raise InputError(f"recipe {recipe} has no [sweep] table; use `splinecut run {recipe}`, or add one")
     return from_dict(tables)
@@ -101,9 +101,9 @@ def expand(sweep: Sweep) -> list[Experiment]:
 
 
 def plans(sweep: Sweep) -> list[Plan]:
-    """Every run of a sweep, each once; all of one seed before the next, the whole network before the pruned ones.
+    """Every run of a sweep, each once; seed by seed, the dense network before the pruned ones.
 
-    Methods, options and budgets there are not are refused here, before anything is trained.
+    Unknown methods, options and budgets are refused here, before anything is trained.
     """
     from splinecut.experiments.plan import plan
 
@@ -125,14 +125,14 @@ def _points(axes: Axes) -> Iterator[dict[str, Any]]:
 
 
 def _runs(sweep: Sweep, point: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The tables of the whole network, then of every budget and method, at one point of the grid."""
+    """The tables of the dense run, then of every method and budget, at one point of the grid."""
     base = copy.deepcopy(sweep.base)
     for key, value in point.items():
-        spec.put(base, key, copy.deepcopy(value))
+        recipes.put(base, key, copy.deepcopy(value))
     suffix = "".join(
         f" [{_short(value)}]" for key, value in point.items() if key.split(".")[0] not in ("model", "data")
     )
-    yield {**{key: value for key, value in base.items() if key not in OF_PRUNING}, "name": DENSE + suffix}
+    yield {**{key: value for key, value in base.items() if key not in OF_PRUNING}, "name": spec.DENSE + suffix}
     for method in sweep.axes.methods:
         for keep in _keeps(method, sweep.axes):
             yield _pruned(base, method, keep, suffix)
@@ -148,33 +148,19 @@ def _pruned(base: dict[str, Any], method: str | dict[str, Any], keep: float, suf
     if "name" not in asked:
         raise InputError(f"a method of a sweep needs a name, got {method!r}; see `splinecut list methods`")
     asked.pop("keeps", None)
-    label = asked.pop("label", None)
+    given = asked.pop("label", None)
     lifted = {key: asked.pop(key) for key in LIFTED if key in asked}
-    tables = _merged(copy.deepcopy(base), {**lifted, "method": asked})
+    tables = {**merge_tables(base, lifted), "method": asked}  # options of the base's method are not inherited
     tables["budget"] = {**_budget(tables.get("budget", {}), asked["name"]), "keep": keep}
-    return {**tables, "name": (label or _label(asked, "detector" in tables)) + suffix}
+    return {**tables, "name": (given or spec.label(asked, "detector" in tables)) + suffix}
 
 
 def _budget(budget: dict[str, Any], method: str) -> dict[str, Any]:
-    """The budget without its currency where the method only knows one, that of single weights."""
+    """The budget without `of` for methods that remove single weights, which have one unit only."""
     from splinecut.pruning.methods.catalogue import method_class
 
     units = method_class(method).units
     return {key: value for key, value in budget.items() if key != "of" or units != "weights"}
-
-
-def _merged(tables: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """`tables` with `more` written over it, table by table."""
-    for key, value in more.items():
-        both = isinstance(value, dict) and isinstance(tables.get(key), dict)
-        tables[key] = _merged(tables[key], value) if both and key != "method" else value
-    return tables
-
-
-def _label(method: dict[str, Any], is_early: bool) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
-    name = f"{method['name']} ({options})" if options else method["name"]
-    return f"early bird, {name}" if is_early else name
 
 
 def _short(value: Any) -> str:

@@ -27,7 +27,6 @@ from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.weight_mask import zero_out
 from splinecut.training import energy
 from splinecut.training.data import DataSet
-from splinecut.training.data.batch_order import generator
 from splinecut.training.devices import ALONE, Processes
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.initialization import Start
@@ -35,6 +34,7 @@ from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
 from splinecut.training.pretraining import PHASE, lessons
 from splinecut.training.progress import Watch
+from splinecut.training.seeding import generator
 
 if TYPE_CHECKING:
     from splinecut.pruning.method import Method

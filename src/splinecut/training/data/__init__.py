@@ -1,4 +1,7 @@
-"""Data sets as tensors: embedded, generated, from a folder or from the Hugging Face Hub, all read in one way."""
+"""Data sets as a value with three splits: embedded, generated, from a folder or from the Hugging Face Hub.
+
+Reading, splitting, batch order and augmentation belong here; what a network does with a batch belongs in `training`.
+"""
 
 from splinecut.training.data.catalogue import DATA as DATA
 from splinecut.training.data.catalogue import load as load

@@ -1,19 +1,20 @@
-"""Which rows each batch holds: a function of seed, epoch and batch number, so that no replay is needed to go on."""
+"""The rows of each batch as a function of seed, epoch and batch number, so that resuming needs no replay."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from splinecut.training.seeding import generator
+
 
 @dataclass(frozen=True)
 class Order:
-    """How one epoch walks through a split.
+    """The order in which one epoch goes through a split.
 
     Shuffled, its order follows from (seed, epoch) alone; otherwise rows come as stored. Of every global batch a
     process takes the rows rank, rank + world, ...: whatever `world` is, the processes together see the same batches.
@@ -43,9 +44,3 @@ class Order:
     def generator(self, batch: int) -> torch.Generator:
         """The randomness of one batch."""
         return generator(self.seed, self.epoch, batch)
-
-
-def generator(*key: int) -> torch.Generator:
-    """A generator whose stream is set by all of `key`; keys of different length do not collide."""
-    state = np.random.SeedSequence([len(key), *key]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state >> np.uint64(1)))

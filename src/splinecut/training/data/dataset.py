@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from splinecut.training.data.batch_order import generator
+from splinecut.training.data.batch_order import Order
+from splinecut.training.seeding import generator
 
 
 class Split(Protocol):
@@ -22,24 +23,12 @@ class Split(Protocol):
     def __len__(self) -> int: ...
 
     def batches(
-        self,
-        batch_size: int,
-        *,
-        train: bool,
-        augment: bool = True,
-        seed: int = 0,
-        epoch: int = 0,
-        skip: int = 0,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world: int = 1,
-        channels_last: bool = False,
+        self, order: Order, *, augment: bool = True, device: torch.device | str = "cpu", channels_last: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, batch by batch, as the network sees them.
 
-        With `train` the rows are shuffled and, with `augment` where the set has a recipe for it, augmented; otherwise
-        they come as stored. The first `skip` batches are left out at no cost. Process `rank` of `world` gets its
-        part of each batch of `batch_size`. The last batch may be smaller.
+        A shuffled order is one of training: with `augment`, and where the set has an augmentation, inputs are
+        augmented. The batches that `order` skips are neither read nor augmented.
         """
 
     def examples(self, rows: Tensor | list[int], device: torch.device | str = "cpu") -> Tensor:

@@ -48,23 +48,11 @@ class StreamedSplit:
         return self.labels[self.rows]
 
     def batches(
-        self,
-        batch_size: int,
-        *,
-        train: bool,
-        augment: bool = True,
-        seed: int = 0,
-        epoch: int = 0,
-        skip: int = 0,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world: int = 1,
-        channels_last: bool = False,
+        self, order: Order, *, augment: bool = True, device: torch.device | str = "cpu", channels_last: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, batch by batch; see `Split`."""
-        order = Order(batch_size, train, seed, epoch, skip, rank, world)
         shares = [self.rows[batch[order.share]] for _, batch in order.batches(len(self))]
-        key = (seed, epoch) if train and augment else None
+        key = (order.seed, order.epoch) if order.shuffle and augment else None
         loader = self._loader(shares, key, pinned=torch.device(device).type == "cuda")
         for images, rows in zip(loader, shares, strict=True):
             if isinstance(images, InputError):

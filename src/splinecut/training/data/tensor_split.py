@@ -1,4 +1,4 @@
-"""A split that lives in memory: images as bytes or points as floats, gathered and augmented a batch at a time."""
+"""A split in memory: images as bytes or points as floats, gathered and augmented per batch."""
 
 from __future__ import annotations
 
@@ -31,22 +31,10 @@ class TensorSplit:
         return len(self.targets)
 
     def batches(
-        self,
-        batch_size: int,
-        *,
-        train: bool,
-        augment: bool = True,
-        seed: int = 0,
-        epoch: int = 0,
-        skip: int = 0,
-        device: torch.device | str = "cpu",
-        rank: int = 0,
-        world: int = 1,
-        channels_last: bool = False,
+        self, order: Order, *, augment: bool = True, device: torch.device | str = "cpu", channels_last: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, batch by batch; see `Split`."""
-        order = Order(batch_size, train, seed, epoch, skip, rank, world)
-        change = self.augmentation if train and augment else None
+        change = self.augmentation if order.shuffle and augment else None
         for number, batch in order.batches(len(self)):
             rows = batch[order.share].to(self.inputs.device)
             inputs = self.inputs[rows]

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from splinecut.training.data.batch_order import generator
 from splinecut.training.data.dataset import DataSet, held_out
 from splinecut.training.data.tensor_split import TensorSplit, digest
 from splinecut.training.data.transforms import Augmentation, measured
+from splinecut.training.seeding import generator
 
 CONTENTS = 0  # seed of what the sets hold and of their test rows; a run's seed moves neither
 TEST_SHARE = 0.2  # as the authors' code splits its toy set

@@ -30,9 +30,9 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import (
     width_of,
 )
 from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.seeding import generator
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import Bench
