@@ -30,7 +30,7 @@ from splinecut.experiments.spec import Experiment
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.data import DataSet
 from splinecut.training.data.batch_order import generator
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from studies.support.result_file import figure, write
 
@@ -50,12 +50,12 @@ class Watchers(Hook):
     def __init__(self, birds: dict[str, EarlyBird]) -> None:
         self.birds = birds
 
-    def start(self, moment: Moment) -> None:
-        self.after_epoch(moment)
+    def start(self, state: TrainState) -> None:
+        self.after_epoch(state)
 
-    def after_epoch(self, moment: Moment) -> bool:
+    def after_epoch(self, state: TrainState) -> bool:
         for bird in self.birds.values():
-            bird.observe(moment.model)
+            bird.observe(state.model)
         return False
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from splinecut.errors import InputError, unknown
-from splinecut.training.config import Frozen, Plan
-from splinecut.training.initialization import Start
+from splinecut.training.config import Frozen, TrainingConfig
+from splinecut.training.initialization import Initialization
 
 SCHEMA = 1
 
@@ -92,7 +92,7 @@ class Retrain(Frozen):
     length: Literal["full", "remaining", "none"] | None = None
     epochs: Annotated[int, Field(ge=1)] | None = None  # of a full retraining, instead of the plan's
     weights: Literal["inherit", "rewind", "reinit"] | None = None
-    start: Annotated[Start, BeforeValidator(_named)] = Start()  # of fresh weights
+    start: Annotated[Initialization, BeforeValidator(_named)] = Initialization()  # of fresh weights
 
 
 class Film(Frozen):
@@ -117,8 +117,8 @@ class Experiment(Frozen):
     seed: Annotated[int, Field(ge=0)] = 0
     model: Annotated[Model, BeforeValidator(_named)]
     data: Annotated[Data, BeforeValidator(_named)]
-    start: Annotated[Start, BeforeValidator(_named)] = Start()
-    training: Plan = Plan()
+    start: Annotated[Initialization, BeforeValidator(_named)] = Initialization()
+    training: TrainingConfig = TrainingConfig()
     detector: Annotated[Detector | None, BeforeValidator(_named)] = None
     method: Annotated[Method | None, BeforeValidator(_named)] = None
     budget: Budget = Budget()

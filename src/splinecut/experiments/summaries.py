@@ -123,8 +123,8 @@ def numbers(record: Record) -> dict[str, float]:
         "tx2_joules": record.energy.get("estimate_tx2_joules"),
         **{f"latency_{batch}": seconds for batch, seconds in record.latency.items()},
     }
-    for short, moment in MOMENTS.items():
-        metrics = record.test.get(moment, {})
+    for short, state in MOMENTS.items():
+        metrics = record.test.get(state, {})
         found |= {f"{short}_top1": metrics.get("accuracy"), f"{short}_top5": metrics.get("top5")}
         found[f"{short}_loss"] = metrics.get("loss")
     return {name: float(value) for name, value in found.items() if value is not None}

@@ -44,7 +44,7 @@ def comparison(groups: Sequence[dict[str, Any]]) -> str:
             group["series"],
             (group["budget"], group["keep"]),
             (str(len(group["runs"])), len(group["runs"])),
-            *(_metric(group["test"][moment], group["is_accuracy"]) for moment in ("last", "best", "after cut")),
+            *(_metric(group["test"][state], group["is_accuracy"]) for state in ("last", "best", "after cut")),
             *(_number(group[key]) for key in ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")),
         ]
         for group in groups

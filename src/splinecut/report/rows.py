@@ -50,7 +50,7 @@ def row(record: Record) -> dict[str, Any]:
         "series": series(record),
         "budget": budget(record),
         "seed": record.spec.get("seed", 0),
-        "test": {moment: measure(record.test.get(moment)) for moment in MOMENTS},
+        "test": {state: measure(record.test.get(state)) for state in MOMENTS},
         "is_accuracy": is_accuracy(record),
         "parameters": record.parameters,
         "forward_flops": record.forward_flops,
@@ -84,7 +84,7 @@ def _group(records: list[Record], numbers: list[int]) -> dict[str, Any]:
     return {
         **{key: first[key] for key in ("task", "series", "budget", "is_accuracy")},
         "keep": records[0].spec["budget"]["keep"] if records[0].spec.get("method") else 1.0,
-        "test": {moment: estimate([each["test"][moment] for each in rows]) for moment in MOMENTS},
+        "test": {state: estimate([each["test"][state] for each in rows]) for state in MOMENTS},
         **{key: estimate([each[key] for each in rows]) for key in numbers_of},
         "runs": numbers,
     }

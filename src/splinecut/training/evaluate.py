@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from splinecut.training.devices import ALONE, Processes
+from splinecut.training.devices import SINGLE_PROCESS, Processes
 
 if TYPE_CHECKING:
     from splinecut.training.data import Split
@@ -36,7 +36,7 @@ def evaluate(
     task: str = "classification",
     batch_size: int = 512,
     device: torch.device | str = "cpu",
-    processes: Processes = ALONE,
+    processes: Processes = SINGLE_PROCESS,
 ) -> Metrics:
     """Loss and accuracies of `model` on `split`, in eval mode, without augmentation; the mode is put back."""
     was_training = model.training
