@@ -27,9 +27,9 @@ from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training import data
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from studies.support.result_file import write
 
@@ -55,14 +55,14 @@ class Clock(Hook):
     def __init__(self) -> None:
         self.times: list[np.ndarray] = []
 
-    def after_step(self, moment: Moment) -> None:
+    def after_step(self, state: TrainState) -> None:
         self.times.append(now())
 
 
 def epoch_seconds(model: nn.Module, dataset: DataSet, seed: int) -> np.ndarray:
     """Seconds of the whole epoch, from the mean step of a short one; the first step, which sets up, is left out."""
     clock = Clock()
-    train(model, dataset, Plan(epochs=1, batch_size=BATCH), seed=seed, hooks=(clock,))
+    train(model, dataset, TrainingConfig(epochs=1, batch_size=BATCH), seed=seed, hooks=(clock,))
     return (clock.times[-1] - clock.times[0]) / (len(clock.times) - 1) * EPOCH / BATCH
 
 

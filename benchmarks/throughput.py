@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from splinecut.networks import models
 from splinecut.training import data
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet
 from splinecut.training.loop import train
 from studies.support.result_file import write
@@ -56,7 +56,7 @@ def bare_epoch(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, bat
 
 def compare(name: str, width: float, dataset: DataSet, batch: int, turns: int, epochs: int) -> dict[str, float]:
     """Median ratio of the bare loop's time to ours, wall-clock and CPU."""
-    plan = Plan(epochs=epochs, batch_size=batch)
+    plan = TrainingConfig(epochs=epochs, batch_size=batch)
     ours = models.build(name, classes=10, width=width, seed=0)
     bare = models.build(name, classes=10, width=width, seed=0).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     images, labels = dataset.train.inputs, dataset.train.targets

@@ -52,8 +52,8 @@ class Observe(Hook):
     def __init__(self, bird: EarlyBird) -> None:
         self.bird = bird
 
-    def after_epoch(self, moment: Moment) -> bool:
-        self.bird.observe(moment.model)
+    def after_epoch(self, state: TrainState) -> bool:
+        self.bird.observe(state.model)
         return False
 
     def state(self) -> dict[str, Any]:
@@ -78,15 +78,15 @@ def _watched(experiment: spec.Experiment, folder: Path, data_dir: Path | None) -
     dataset = runner.load_data(experiment, data_dir)
     rows = torch.randperm(len(dataset.train), generator=generator(experiment.seed))[:PROBE]
     bird = EarlyBird(dataset.train.examples(rows), seed=experiment.seed)
-    watch = Watch()
+    progress = ConsoleProgress()
     history = train(
         build_model(experiment, dataset),
         dataset,
         experiment.training,
         seed=experiment.seed,
-        hooks=(Observe(bird), watch),
+        hooks=(Observe(bird), progress),
         checkpoints=folder / "checkpoints",
-        say=watch.say,
+        say=progress.message,
     )
     return {"matrix": bird.matrix().tolist(), "by_layer": bird.by_layer(), "history": history}
 

@@ -108,7 +108,7 @@ def errors(nets: Layers, x: Tensor, y: Tensor) -> list[float]:
     return found
 
 
-def narrowed(nets: Layers, x: Tensor, y: Tensor, steps: int) -> Layers:
+def shrink_to_limit(nets: Layers, x: Tensor, y: Tensor, steps: int) -> Layers:
     """The networks at four units: cut and trained for a quarter of the steps, again and again, at last for all."""
     for units in NARROWING:
         nets = trained(pruned(nets, x, units), x, y, steps if units == NEEDED else steps // 4)
@@ -147,7 +147,7 @@ def study(seeds: int, steps: int = STEPS) -> dict[str, list[float]]:
     found = {"by hand": errors(by_hand(), x, y), "by hand, as printed": errors(by_hand((1, -2, 1, -2)), x, y)}
     nets = {width: trained(fresh(width, seeds), x, y, steps) for width in track(WIDTHS, "widths")}
     found |= {f"{width} units": errors(nets[width], x, y) for width in WIDTHS}
-    found[PRUNED] = errors(narrowed(nets[WIDE], x, y, steps), x, y)
+    found[PRUNED] = errors(shrink_to_limit(nets[WIDE], x, y, steps), x, y)
     return found
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import splinecut as sc
 import zoo
-from benches import bench
+from contexts import context
 from splinecut.errors import InputError
 from splinecut.geometry.codes import visit
 from splinecut.geometry.estimates import estimate_regions
@@ -176,7 +176,7 @@ def test_budgets_count_kinks_once_and_both_pay(tmp_path: Path) -> None:
     method = BoundaryKinks(slices=1)
     bills, found = [], []
     for keep in (0.7, 0.3):
-        there = bench(shared=tmp_path)
+        there = context(shared=tmp_path)
         model = there.build(0)
         found.append(method.search(there, model, Round(Budget(keep))))
         bills.append(there.ledger.total.flops)

@@ -25,13 +25,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splinecut.experiments import records
-from splinecut.experiments.plan import bench_of
+from splinecut.experiments.plan import run_context
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.context import Bench
-from splinecut.pruning.engine.driver import Outcome, prune
+from splinecut.pruning.engine.context import RunContext
+from splinecut.pruning.engine.driver import PruningResult, prune
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round
 from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 from splinecut.pruning.ticket import Ticket
@@ -90,11 +90,11 @@ def experiment_of(name: str, budget: Budget) -> dict[str, Any]:
     return {**EXPERIMENT, "method": method, "budget": {"keep": budget.keep, "of": budget.of}}
 
 
-def a_bench(name: str, budget: Budget, plan: Plan = PLAN) -> Bench:
+def a_bench(name: str, budget: Budget, plan: TrainingConfig = PLAN) -> RunContext:
     """The bench of a run of this method, but for its folder."""
     experiment = Experiment.from_dict(experiment_of(name, budget))
-    bench = bench_of(experiment, Path(), digits(), torch.device("cpu"), ALONE, Watch())
-    return replace(bench, folder=None, plan=plan)
+    context = run_context(experiment, Path(), digits(), torch.device("cpu"), SINGLE_PROCESS, ConsoleProgress())
+    return replace(context, folder=None, plan=plan)
 
 
 def budgets(name: str, keep: float = 0.5) -> list[Budget]:
@@ -161,10 +161,10 @@ def spied(kind: type[Method], notes: Notes) -> type[Method]:
             notes.score_flops += spent
             return spent
 
-        def apply(self, bench, model, ticket, evidence):
+        def apply(self, context, model, ticket, evidence):
             whole = outputs(model)
-            smaller = super().apply(bench, model, ticket, evidence)
-            notes.sizes.append(bench.flops(smaller))
+            smaller = super().apply(context, model, ticket, evidence)
+            notes.sizes.append(context.flops(smaller))
             notes.shifts.append(float((outputs(smaller) - whole).abs().max()))
             return smaller
 
@@ -178,21 +178,21 @@ def outputs(model: nn.Module) -> Tensor:
 
 @dataclass
 class Course:
-    outcome: Outcome
-    bench: Bench
+    outcome: PruningResult
+    context: RunContext
     notes: Notes
     method: Method
 
 
 def course(name: str, budget: Budget, recovery: Recovery | None = None) -> Course:
-    notes, bench = Notes(), a_bench(name, budget)
+    notes, context = Notes(), a_bench(name, budget)
     own = METHODS[name]
     try:
         METHODS[name] = spied(own, notes)
         method = resolve_method(name, SMALL.get(name, {}), budget)[1]
     finally:
         METHODS[name] = own
-    return Course(prune(bench, name, method, budget, recovery=recovery), bench, notes, method)
+    return Course(prune(context, name, method, budget, recovery=recovery), context, notes, method)
 
 
 @functools.cache
@@ -227,8 +227,8 @@ def test_scores_are_finite_numbers_one_a_unit(name: str) -> None:
 @every_method
 def test_the_budget_is_met_exactly(name: str) -> None:
     for budget in budgets(name):
-        is_first = budget == budgets(name)[0]
-        ticket = (whole_course(name) if is_first else course(name, budget, NO_RETRAINING)).outcome.ticket
+        is_main = budget == budgets(name)[0]
+        ticket = (whole_course(name) if is_main else course(name, budget, NO_RETRAINING)).outcome.ticket
         kept = ticket.achieved
         assert all(k.any() for k in ticket.keep.values())
         if budget.of != "flops":
@@ -260,8 +260,8 @@ def test_keeping_everything_changes_nothing(name: str) -> None:
 def test_the_ledger_is_the_analytic_count(name: str) -> None:
     """3 x forward FLOPs x images for each training that the driver does, and what the method says a score costs."""
     whole = whole_course(name)
-    bench, method, phases = whole.bench, whole.method, whole.bench.ledger.phases
-    n, dense = len(digits().train), bench.flops(build(0))
+    context, method, phases = whole.context, whole.method, whole.context.ledger.phases
+    n, dense = len(digits().train), context.flops(build(0))
     start = method.recovery.step if method.recovery.weights == "rewind" else 0
     expected: dict[str, int] = {}
     if method.trains_first:
@@ -271,13 +271,13 @@ def test_the_ledger_is_the_analytic_count(name: str) -> None:
         expected[f"round-{number}"] = 3 * size * images(start, method.between(PLAN).epochs)
     begun = whole.outcome.dense.steps if whole.outcome.dense and method.recovery.length == "remaining" else start
     if method.recovery.length != "none" and images(begun, PLAN.epochs):
-        expected["retrain"] = 3 * bench.flops(whole.outcome.final.model) * images(begun, PLAN.epochs)
+        expected["retrain"] = 3 * context.flops(whole.outcome.final.model) * images(begun, PLAN.epochs)
     for phase, flops in expected.items():
         assert phases[phase].flops == phases[phase].paper_flops == flops, phase
     judged = [phases[phase] for phase in ("score", "search") if phase in phases]
     assert sum(charge.flops for charge in judged) >= whole.notes.score_flops
     assert not any(charge.paper_flops for charge in judged)
-    total = bench.ledger.total
+    total = context.ledger.total
     assert total.flops >= total.paper_flops >= sum(expected.values()) > 0
 
 
@@ -325,10 +325,10 @@ def test_permuting_channels_permutes_the_scores(name: str) -> None:
 
 
 def scored(name: str, model: nn.Module, budget: Budget) -> dict[str, np.ndarray]:
-    bench = a_bench(name, budget, PLAN.model_copy(update={"precision": "float64"}))
+    context = a_bench(name, budget, PLAN.model_copy(update={"precision": "float64"}))
     method = resolve_method(name, SMALL.get(name, {}), budget)[1]
-    found = method.search(bench, model, Round(budget))
-    return method.score(bench.evidence(model, method, found), budget)
+    found = method.search(context, model, Round(budget))
+    return method.score(context.evidence(model, method, found), budget)
 
 
 @every_method
@@ -382,4 +382,4 @@ def test_killed_half_way_and_taken_up_it_ends_as_if_it_had_not_been(
     assert not differences(dict(whole.outcome.final.model.state_dict()), load_file(folder / "model.safetensors"))
     assert record.history == whole.outcome.final.history
     ledger = {phase: cost for phase, cost in record.costs.without_time().items() if phase != "test"}
-    assert ledger == whole.bench.ledger.without_time()
+    assert ledger == whole.context.ledger.without_time()

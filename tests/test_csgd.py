@@ -22,22 +22,22 @@ from splinecut.networks.groups.read import groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round
-from splinecut.pruning.methods.channels.csgd.clusters import clustered, even, is_first, kmeans, merged, spread
+from splinecut.pruning.methods.channels.csgd.clusters import clustered, even, is_main, kmeans, merged, spread
 from splinecut.pruning.methods.channels.csgd.method import MET, Centripetal, CentripetalSGD, sufficient
 from splinecut.training import data
-from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.data.tensor_split import TensorSplit
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from test_resume import outcome, victim
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 DIGITS = data.load("digits", seed=0, train_size=300)
-PLAIN = Plan(
+PLAIN = TrainingConfig(
     epochs=1,
     batch_size=50,
     optimizer=Optimizer(lr=0.05, momentum=0.0, weight_decay=1e-3),
@@ -73,11 +73,11 @@ class Note(Hook):
         self.key = key
         self.seen: list[Tensor] = []
 
-    def start(self, moment: Moment) -> None:
-        self.after_step(moment)
+    def start(self, state: TrainState) -> None:
+        self.after_step(state)
 
-    def after_step(self, moment: Moment) -> None:
-        self.seen.append(moment.model.get_parameter(self.key).detach().clone())
+    def after_step(self, state: TrainState) -> None:
+        self.seen.append(state.model.get_parameter(self.key).detach().clone())
 
 
 @pytest.mark.parametrize("key", ["features.0.weight", "features.3.weight", "features.1.weight", "features.1.bias"])
@@ -99,8 +99,8 @@ def test_the_mean_of_a_cluster_descends_as_sgd_by_the_mean_gradient() -> None:
     gradient: list[Tensor] = []
 
     class Look(Hook):
-        def after_backward(self, moment: Moment) -> None:
-            gradient.append(moment.model.get_parameter(key).grad.clone())  # type: ignore[union-attr]
+        def after_backward(self, state: TrainState) -> None:
+            gradient.append(state.model.get_parameter(key).grad.clone())  # type: ignore[union-attr]
 
     note, hook = Note(key), Centripetal(found, halved(found), strength=0.3)
     train(model, DIGITS, PLAIN, hooks=[Look(), hook, note])
@@ -113,7 +113,7 @@ def test_the_mean_of_a_cluster_descends_as_sgd_by_the_mean_gradient() -> None:
 def test_clusters_of_one_are_plain_sgd_to_the_last_bit() -> None:
     one, other = small(), small()
     found = read(one)
-    plan = Plan(epochs=1, batch_size=50)
+    plan = TrainingConfig(epochs=1, batch_size=50)
     alone = {group.name: np.arange(group.size) for group in found}
     alone[found[0].name] = np.arange(found[0].size)[::-1].copy()  # numbered otherwise, still alone
     train(one, DIGITS, plan, hooks=[Centripetal(found, alone, strength=1.0)])
@@ -145,7 +145,7 @@ def test_merging_units_that_are_alike_changes_nothing(name: str, dtype: torch.dt
     clusters = {group.name: kmeans(rng.normal(size=(group.size, 3)), -(-group.size // 2), 0) for group in found}
     model = alike(model, found, clusters)
     assert spread(model, found, clusters) < (1e-6 if dtype == torch.float32 else 1e-14)
-    keep = {name: is_first(cluster) for name, cluster in clusters.items()}
+    keep = {name: is_main(cluster) for name, cluster in clusters.items()}
     smaller = surgery.cut(merged(model, found, clusters), found, keep)
     with torch.no_grad():
         expected = model(x)
@@ -163,7 +163,7 @@ def test_there_are_exactly_as_many_clusters_as_asked_numbered_as_they_come(
     filters = np.repeat(filters[: -(-units // 3)], 3, axis=0)[:units] if coincide else filters
     for cluster in (kmeans(filters, n, seed), even(filters, n, seed)):
         assert sorted(set(cluster.tolist())) == list(range(n))
-        assert cluster[is_first(cluster)].tolist() == list(range(n))
+        assert cluster[is_main(cluster)].tolist() == list(range(n))
 
 
 def test_kmeans_finds_planted_clusters() -> None:
@@ -178,11 +178,11 @@ def test_even_clusters_by_hand() -> None:
 
 
 def test_all_layers_that_write_to_a_stream_follow_the_pacesetters_clusters() -> None:
-    bench = bench_of("preresnet11", epochs=8, batch_size=10, width=0.25)
-    model = bench.build(0)
+    context = run_context("preresnet11", epochs=8, batch_size=10, width=0.25)
+    model = context.build(0)
     method = CentripetalSGD()
-    clusters = method.search(bench, model, Round(Budget(0.5)))
-    found = bench.evidence(model, method).groups
+    clusters = method.search(context, model, Round(Budget(0.5)))
+    found = context.evidence(model, method).groups
     stream = next(group for group in found if len(group.producers) > 1)
     pairs = clusters[stream.name][:, None] == clusters[stream.name]
     for producer in stream.producers:
@@ -191,26 +191,26 @@ def test_all_layers_that_write_to_a_stream_follow_the_pacesetters_clusters() -> 
         assert apart[pairs].max() < 1e-3 < apart[~pairs].min()
 
 
-def bench_of(name: str, epochs: int, batch_size: int = 50, **options: object) -> Bench:
+def run_context(name: str, epochs: int, batch_size: int = 50, **options: object) -> RunContext:
     def build(seed: int) -> nn.Module:
         return models.build(name, classes=10, input_shape=DIGITS.input_shape, seed=seed, **options)
 
-    plan = Plan(epochs=epochs, batch_size=batch_size)
-    return Bench(build, DIGITS, plan, probe_size=64, watch=Watch(Console(quiet=True)))
+    plan = TrainingConfig(epochs=epochs, batch_size=batch_size)
+    return RunContext(build, DIGITS, plan, probe_size=64, progress=ConsoleProgress(Console(quiet=True)))
 
 
 @pytest.mark.parametrize("n_rounds", [1, 2])
 def test_a_whole_course_merges_without_loss_to_the_budget(n_rounds: int) -> None:
-    bench = bench_of("convnet", epochs=10, batch_size=10, preset="digits", width=0.25)
+    context = run_context("convnet", epochs=10, batch_size=10, preset="digits", width=0.25)
     before: list[Tensor] = []
-    x = bench.probe(32)
+    x = context.probe(32)
 
     class Spy(CentripetalSGD):
-        def apply(self, bench: Bench, model: nn.Module, *rest: object) -> nn.Module:
+        def apply(self, context: RunContext, model: nn.Module, *rest: object) -> nn.Module:
             before.append(model.eval()(x).detach())
-            return super().apply(bench, model, *rest)  # type: ignore[arg-type]
+            return super().apply(context, model, *rest)  # type: ignore[arg-type]
 
-    done = prune(bench, "csgd", Spy(n_rounds=n_rounds), Budget(0.5))
+    done = prune(context, "csgd", Spy(n_rounds=n_rounds), Budget(0.5))
     assert [int(kept.sum()) for kept in done.ticket.keep.values()] == [2, 4]
     after = done.final.model.eval()(x)
     assert (after - before[-1]).abs().max() < 1e-5 * before[-1].abs().max()
@@ -218,21 +218,21 @@ def test_a_whole_course_merges_without_loss_to_the_budget(n_rounds: int) -> None
 
 
 def test_the_second_training_is_charged_at_full_width_and_by_the_paper_at_the_width_it_leaves() -> None:
-    bench = bench_of("convnet", epochs=1, preset="digits", width=0.5)
-    done = prune(bench, "csgd", CentripetalSGD(), Budget(0.5))
-    spent = bench.ledger.phases["centripetal"]
-    assert spent.flops == bench.ledger.phases["train"].flops
+    context = run_context("convnet", epochs=1, preset="digits", width=0.5)
+    done = prune(context, "csgd", CentripetalSGD(), Budget(0.5))
+    spent = context.ledger.phases["centripetal"]
+    assert spent.flops == context.ledger.phases["train"].flops
     found = done.ticket.groups
     assert found is not None
     assert spent.paper_flops == round(spent.flops * found.flops(done.ticket.keep) / found.flops())
-    assert "retrain" not in bench.ledger.phases
+    assert "retrain" not in context.ledger.phases
 
 
 def test_keeping_everything_trains_nothing_more() -> None:
-    bench = bench_of("convnet", epochs=1, preset="digits", width=0.5)
-    done = prune(bench, "csgd", CentripetalSGD(), Budget(1.0))
-    assert done.dense is not None and "centripetal" not in bench.ledger.phases
-    x = bench.probe(8)
+    context = run_context("convnet", epochs=1, preset="digits", width=0.5)
+    done = prune(context, "csgd", CentripetalSGD(), Budget(1.0))
+    assert done.dense is not None and "centripetal" not in context.ledger.phases
+    x = context.probe(8)
     assert torch.equal(done.final.model.eval()(x), done.dense.model.eval()(x))
 
 
@@ -241,10 +241,10 @@ def test_budgets_are_met_on_every_kind_of_network(name: str) -> None:
     model, x = zoo.make(name)
     images = TensorSplit(x, torch.tensor([0, 1, 2, 3]))
     dataset = replace(DIGITS, train=images, validation=images.subset(torch.arange(0)), input_shape=tuple(x.shape[1:]))
-    bench = Bench(lambda seed: zoo.make(name, seed=seed)[0], dataset, Plan(epochs=0), probe_size=4)
-    done = prune(bench, "csgd", CentripetalSGD(clusters="even"), Budget(0.5))
+    context = RunContext(lambda seed: zoo.make(name, seed=seed)[0], dataset, TrainingConfig(epochs=0), probe_size=4)
+    done = prune(context, "csgd", CentripetalSGD(clusters="even"), Budget(0.5))
     assert done.ticket.achieved.kept == round(0.5 * done.ticket.achieved.of)
-    done = prune(bench, "csgd", CentripetalSGD(), Budget(0.7, "flops"))
+    done = prune(context, "csgd", CentripetalSGD(), Budget(0.7, "flops"))
     found = done.ticket.groups
     assert found is not None
     saving = max(found.flops({}) - found.flops({group.name: np.arange(group.size) > 0}) for group in found)
@@ -253,23 +253,26 @@ def test_budgets_are_met_on_every_kind_of_network(name: str) -> None:
 
 
 def test_the_papers_strength_is_enough_for_the_papers_plan_and_grows_for_shorter_ones() -> None:
-    plan = Plan(optimizer=Optimizer(lr=0.03))
+    plan = TrainingConfig(optimizer=Optimizer(lr=0.03))
     assert sufficient(3e-3, plan, 196) == 3e-3  # 50,000 images in batches of 256, 160 epochs
-    short = Plan(epochs=30, batch_size=64, optimizer=Optimizer(lr=0.03))
+    short = TrainingConfig(epochs=30, batch_size=64, optimizer=Optimizer(lr=0.03))
     strength = sufficient(3e-3, short, 23)
     distance, velocity = 1.0, 0.0
     for step in range(30 * 23):
         velocity = 0.9 * velocity + (1e-4 + strength) * distance
         distance -= 0.03 * short.schedule.factor(step, 30, 23) * velocity
     assert strength > 3e-3 and abs(distance) <= MET
-    assert np.isfinite(sufficient(3e-3, Plan(epochs=1), 1)) and sufficient(3e-3, Plan(epochs=0), 5) == 3e-3
+    assert (
+        np.isfinite(sufficient(3e-3, TrainingConfig(epochs=1), 1))
+        and sufficient(3e-3, TrainingConfig(epochs=0), 5) == 3e-3
+    )
 
 
 def test_what_cannot_be_clustered_is_refused_in_plain_words() -> None:
-    bench = bench_of("preresnet11", epochs=1, width=0.25)
-    selecting = Bench(bench.build, DIGITS, bench.plan, residual="select", probe_size=16)
+    context = run_context("preresnet11", epochs=1, width=0.25)
+    selecting = RunContext(context.build, DIGITS, context.plan, residual="select", probe_size=16)
     with pytest.raises(InputError, match="only selects channels; use residual = 'tied'"):
-        CentripetalSGD().search(selecting, bench.build(0), Round(Budget(0.5)))
+        CentripetalSGD().search(selecting, context.build(0), Round(Budget(0.5)))
     with pytest.raises(InputError, match="did you mean 'kmeans'"):
         CentripetalSGD(clusters="kmean")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="run it from a recipe"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from splinecut.pruning.evidence import Moments, Reader, stride
+from splinecut.pruning.evidence import Reader, RunningCovariance, stride
 
 
 def draw(*shape: int) -> Tensor:
@@ -44,7 +44,7 @@ def test_the_stride_is_odd_and_leaves_about_as_many_as_asked() -> None:
 
 def test_moments_over_batches_are_those_of_all_rows() -> None:
     rows = draw(300, 5).double() @ draw(5, 5).double() + 3
-    moments = Moments.of(5)
+    moments = RunningCovariance.of(5)
     for part in rows.split(70):
         moments.add(part)
     assert np.allclose(moments.mean, rows.mean(0))
@@ -53,7 +53,7 @@ def test_moments_over_batches_are_those_of_all_rows() -> None:
 
 def test_units_far_from_zero_keep_their_variance_in_single_precision() -> None:
     rows = 1000 + 0.01 * draw(500, 4).double()
-    moments = Moments.of(4)
+    moments = RunningCovariance.of(4)
     for part in rows.float().split(100):
         moments.add(part)
     expected = np.cov(rows.float().double().T.numpy(), bias=True)

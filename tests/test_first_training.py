@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from benches import bench
+from contexts import context
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Method, Scores
 from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.methods.channels.slimming import Slimming
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 
 HALF = Budget(0.5)
 
@@ -30,8 +30,8 @@ class Shrink(Hook):
     def __init__(self, strength: float) -> None:
         self.strength = strength
 
-    def loss(self, moment: Moment, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
-        return loss + self.strength * sum(p.square().sum() for p in moment.model.parameters())
+    def loss(self, state: TrainState, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
+        return loss + self.strength * sum(p.square().sum() for p in state.model.parameters())
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Forgetful(Method):
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         return {group.name: np.arange(group.size, dtype=float) for group in evidence.groups}
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         return [Shrink(self.strength)]
 
 
@@ -51,20 +51,20 @@ class Forgetful(Method):
 class ForgetfulSlimming(Slimming):
     """Changes the training of a method that tells of its own."""
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
-        return [*super().hooks(bench, model, budget), Shrink(0.1)]
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        return [*super().hooks(context, model, budget), Shrink(0.1)]
 
 
 @dataclass(frozen=True)
 class Prepared(Forgetful):
     """Starts from other weights and trains as its base does."""
 
-    def prepare(self, bench: Bench, model: nn.Module) -> nn.Module:
+    def prepare(self, context: RunContext, model: nn.Module) -> nn.Module:
         return model
 
 
 class Mixin:
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         return [Shrink(0.2)]
 
 
@@ -111,7 +111,7 @@ def test_a_method_of_the_catalogue_says_itself_how_it_trains(method: str) -> Non
 
 def test_runs_of_a_method_with_hooks_do_not_read_the_dense_training_of_a_sweep(tmp_path: Path) -> None:
     def first(name: str, method: Method) -> Tensor:
-        here = bench(epochs=1, folder=tmp_path / name, shared=tmp_path / "shared")
+        here = context(epochs=1, folder=tmp_path / name, shared=tmp_path / "shared")
         outcome = prune(here, name, method, HALF, recovery=NO_RETRAINING)
         assert outcome.dense is not None
         return next(iter(outcome.dense.best.weights.values()))

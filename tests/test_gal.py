@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from benches import NETWORKS, bench
+from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups as read_groups
@@ -22,10 +22,10 @@ from splinecut.networks.groups.values import BLOCKS
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, told_apart
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, discriminator_loss
 from splinecut.pruning.methods.channels.gal.method import GAL, Searched, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
-from splinecut.training.devices import ALONE
+from splinecut.training.devices import SINGLE_PROCESS
 
 SMALL = GAL(trials=3, batch_size=32, share=1.0)
 HALF = Budget(0.5, "flops")
@@ -165,7 +165,7 @@ def test_a_discriminator_shown_identical_outputs_says_one_half() -> None:
     optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = told_apart(judge, outputs, outputs)
+        loss = discriminator_loss(judge, outputs, outputs)
         loss.backward()
         optimizer.step()
     assert (judge(outputs).sigmoid() - 0.5).abs().max() < 0.01
@@ -178,22 +178,22 @@ def test_a_discriminator_learns_to_tell_different_outputs_apart() -> None:
     optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = told_apart(judge, outputs, outputs + 1)
+        loss = discriminator_loss(judge, outputs, outputs + 1)
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.2
 
 
 def test_no_label_is_looked_at() -> None:
-    there = bench(epochs=1)
+    there = context(epochs=1)
     model = there.build(0)
     student = SoftMasked(copy.deepcopy(model), there.evidence(model, SMALL).groups)
 
     class Unlabelled(Adversary):
-        def loss(self, moment, outputs, targets, loss):
-            return super().loss(moment, outputs, None, None)
+        def loss(self, state, outputs, targets, loss):
+            return super().loss(state, outputs, None, None)
 
-    hook = Unlabelled(model.eval(), discriminator(10), 0.1, 1.0, 0.01, 1, ALONE)
+    hook = Unlabelled(model.eval(), discriminator(10), 0.1, 1.0, 0.01, 1, SINGLE_PROCESS)
     there.train(student, "adversarial-1", [hook])
     assert hook.fista is not None and all((mask != 1).any() for mask in hook.fista.value.values())
 
@@ -201,7 +201,7 @@ def test_no_label_is_looked_at() -> None:
 def test_a_huge_strength_takes_every_mask_to_zero_and_none_leaves_them() -> None:
     kept = []
     for strength in (1e4, 0.0):
-        there = bench(epochs=1)
+        there = context(epochs=1)
         found = replace(SMALL, strength=strength).search(there, there.build(0), Round(HALF))
         kept.append([(mask > 0).mean() for mask in found.masks.values()])
         assert len(found.trials) == 1
@@ -209,7 +209,7 @@ def test_a_huge_strength_takes_every_mask_to_zero_and_none_leaves_them() -> None
 
 
 def test_bisection_brackets_the_budget() -> None:
-    there = bench(epochs=6)
+    there = context(epochs=6)
     model = there.build(0)
     there.train(model, "train")
     found = replace(SMALL, trials=6, tolerance=0.05).search(there, model, Round(HALF))
@@ -224,18 +224,18 @@ def test_searches_for_two_budgets_have_their_first_trial_in_common_and_both_pay(
     strict = replace(SMALL, trials=2, tolerance=1e-9)
     bills, trials = [], []
     for keep in (0.5, 0.3):
-        there = bench(shared=tmp_path)
+        there = context(shared=tmp_path)
         trials.append(strict.search(there, there.build(0), Round(Budget(keep, "flops"))).trials)
         bills.append(there.ledger.total.flops)
     assert trials[0][0] == trials[1][0] and len(list(tmp_path.glob("adversarial-1-*"))) == 1
     assert bills[0] == bills[1] > 0
-    alone = bench()
+    alone = context()
     assert strict.search(alone, alone.build(0), Round(Budget(0.3, "flops"))).trials == trials[1]
     assert alone.ledger.total.flops == bills[1]
 
 
 def test_cost_is_teacher_student_and_discriminator_of_every_trial_and_not_the_papers() -> None:
-    there = bench(epochs=2)
+    there = context(epochs=2)
     replace(SMALL, trials=2, tolerance=1e-9).search(there, there.build(0), Round(HALF))
     whole, n = there.flops(there.build(0)), 2 * len(there.dataset.train)
     judge = 2 * (10 * 128 + 128 * 256 + 256 * 128 + 128)
@@ -280,7 +280,7 @@ def test_more_zero_branches_than_the_budget_wants_gone_do_not_all_go() -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_prunes_every_architecture(network: str) -> None:
-    there = replace(bench(network, epochs=1), residual="inner")
+    there = replace(context(network, epochs=1), residual="inner")
     method = replace(SMALL, trials=2)
     outcome = prune(there, "gal", method, Budget(0.6, "flops"), recovery=NO_RETRAINING)
     achieved = outcome.ticket.achieved
@@ -289,10 +289,10 @@ def test_it_prunes_every_architecture(network: str) -> None:
 
 
 def test_a_budget_of_blocks_is_met_exactly_and_refused_where_there_are_none() -> None:
-    there = replace(bench("resnet", epochs=1), residual="inner")
+    there = replace(context("resnet", epochs=1), residual="inner")
     outcome = prune(there, "gal", replace(SMALL, trials=1), Budget(0.5, "blocks"), recovery=NO_RETRAINING)
     assert outcome.ticket.keep[BLOCKS].sum() == 4
-    plain = bench(epochs=1)
+    plain = context(epochs=1)
     with pytest.raises(InputError, match="residual branches"):
         SMALL.search(plain, plain.build(0), Round(Budget(0.5, "blocks")))
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from benches import NETWORKS, bench
+from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
@@ -23,8 +23,8 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.gdp import Gates, GlobalDynamic, batch_statistics, gate_derivatives
 from splinecut.pruning.ticket import Ticket
-from splinecut.training.config import Optimizer, Plan
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.config import Optimizer, TrainingConfig
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from test_resume import outcome, victim
 
@@ -93,7 +93,7 @@ def test_the_mean_is_of_absolute_values_batch_by_batch() -> None:
 
 
 def test_units_of_a_residual_stream_have_one_gate_and_the_score_disturbs_nothing() -> None:
-    here = bench("resnet")
+    here = context("resnet")
     model = here.build(0).train()
     found = read_groups(model, here.probe(8))
     before, random = copy.deepcopy(model.state_dict()), torch.get_rng_state()
@@ -115,21 +115,21 @@ def test_without_labels_it_says_what_it_needs() -> None:
 class At(Hook):
     """Calls `look` after every epoch; stand it before the gates to look at the mask the epoch was trained under."""
 
-    def __init__(self, look: Callable[[Moment], Any]) -> None:
+    def __init__(self, look: Callable[[TrainState], Any]) -> None:
         self.look, self.seen = look, list[Any]()
 
-    def after_epoch(self, moment: Moment) -> bool:
-        self.seen.append(self.look(moment))
+    def after_epoch(self, state: TrainState) -> bool:
+        self.seen.append(self.look(state))
         return False
 
 
 def scripted(network: str, favourites: list[int], **plan: Any) -> tuple[Any, nn.Module, Gates, Groups]:
     """A bench whose gates close, in epoch i, all units but those from `favourites[i]` on, around the circle."""
-    here = bench(network, plan=Plan(epochs=len(favourites), batch_size=16, **plan))
+    here = context(network, plan=TrainingConfig(epochs=len(favourites), batch_size=16, **plan))
     model, order = here.build(0), iter(favourites)
     found = read_groups(model, here.probe(4), "inner")
 
-    def score(moment: Moment) -> Scores:
+    def score(state: TrainState) -> Scores:
         first = next(order)
         return {group.name: -((np.arange(group.size) - first) % group.size).astype(float) for group in found}
 
@@ -141,13 +141,13 @@ def test_a_gated_network_computes_what_its_cut_does_and_is_left_without_gates(ne
     here, model, gates, found = scripted(network, [1])
     example = here.probe(8)
 
-    def compare(moment: Moment) -> float:
-        bare = copy.deepcopy(moment.model).eval()
+    def compare(state: TrainState) -> float:
+        bare = copy.deepcopy(state.model).eval()
         for module in bare.modules():
             module._forward_pre_hooks.clear()
         smaller = sc.cut(bare, Ticket(gates.keep, found))
         with torch.no_grad():
-            return float((moment.model.eval()(example) - smaller(example)).abs().max())
+            return float((state.model.eval()(example) - smaller(example)).abs().max())
 
     watch = At(compare)
     train(model, here.dataset, here.plan, hooks=[watch, gates])
@@ -158,7 +158,7 @@ def test_a_gated_network_computes_what_its_cut_does_and_is_left_without_gates(ne
 def test_closed_filters_keep_their_weights_and_come_back() -> None:
     plain = Optimizer(lr=0.1, momentum=0.9, weight_decay=0.0)
     here, model, gates, _ = scripted("convnet", [4, 4, 0, 0], optimizer=plain)
-    weights = At(lambda moment: moment.model.get_parameter("features.0.weight").detach().clone())
+    weights = At(lambda state: state.model.get_parameter("features.0.weight").detach().clone())
     start = model.get_parameter("features.0.weight").detach().clone()
     train(model, here.dataset, here.plan, hooks=[weights, gates])
     first, second, third, fourth = weights.seen
@@ -174,15 +174,15 @@ def test_scores_see_all_gates_open_and_the_mask_is_in_force_again_afterwards() -
     assert y is not None
     scripted_score, seen = gates.score, []
 
-    def score(moment: Moment) -> Scores:
-        bare = copy.deepcopy(moment.model)
+    def score(state: TrainState) -> Scores:
+        bare = copy.deepcopy(state.model)
         for module in bare.modules():
             module._forward_pre_hooks.clear()
-        seen.append((gate_derivatives(moment.model, found, x, y), gate_derivatives(bare, found, x, y)))
-        return scripted_score(moment)
+        seen.append((gate_derivatives(state.model, found, x, y), gate_derivatives(bare, found, x, y)))
+        return scripted_score(state)
 
     gates.score = score
-    closed = At(lambda moment: sorted(gates._open))
+    closed = At(lambda state: sorted(gates._open))
     train(model, here.dataset, here.plan, hooks=[closed, gates])
     assert len(seen) == 2
     for through_gates, without in seen:
@@ -191,21 +191,21 @@ def test_scores_see_all_gates_open_and_the_mask_is_in_force_again_afterwards() -
 
 
 def test_a_removed_filter_given_a_large_gradient_returns() -> None:
-    here = bench(plan=Plan(epochs=2, batch_size=32, optimizer=Optimizer(lr=1e-4)))
+    here = context(plan=TrainingConfig(epochs=2, batch_size=32, optimizer=Optimizer(lr=1e-4)))
     model, method, budget = here.build(0), GlobalDynamic(batch_size=32), Budget(0.5, scope="layer")
     found = read_groups(model, here.probe(4), "inner")
     chosen = []
 
-    def score(moment: Moment) -> Scores:
+    def score(state: TrainState) -> Scores:
         if chosen:  # the least of the removed ones is made the loudest
-            weight = moment.model.get_parameter("classifier.weight")
+            weight = state.model.get_parameter("classifier.weight")
             weight.data.view(10, 16, 16)[:, int(chosen[0]["features.3"].argmin())] *= 300
-        evidence = Evidence(moment.model, found, here.probe(), labels=here.labels())
+        evidence = Evidence(state.model, found, here.probe(), labels=here.labels())
         chosen.append(method.score(evidence, budget))
         return chosen[-1]
 
     gates = Gates(found, budget, score)
-    kept = At(lambda moment: gates.keep["features.3"])
+    kept = At(lambda state: gates.keep["features.3"])
     train(model, here.dataset, here.plan, hooks=[kept, gates])
     quietest = int(chosen[0]["features.3"].argmin())
     assert not kept.seen[0][quietest] and kept.seen[1][quietest]
@@ -213,7 +213,7 @@ def test_a_removed_filter_given_a_large_gradient_returns() -> None:
 
 @pytest.mark.parametrize("network", ["convnet", "preresnet"])
 def test_the_mask_that_is_cut_is_the_last_one_trained_under_and_every_pass_is_charged(network: str) -> None:
-    here = bench(network, epochs=4, residual="inner")
+    here = context(network, epochs=4, residual="inner")
     outcome = prune(here, "gdp", GlobalDynamic(share=0.5, batches=2, batch_size=16), Budget(0.6))
     achieved = outcome.ticket.achieved
     assert achieved.kept == round(0.6 * achieved.of)
@@ -231,15 +231,15 @@ def test_momentum_of_closed_units_is_forgotten_in_all_their_tensors() -> None:
     seen = []
 
     class Look(Hook):
-        def after_epoch(self, moment: Moment) -> bool:
-            state = moment.optimizer.state
+        def after_epoch(self, state: TrainState) -> bool:
+            buffers = state.optimizer.state
             named = {
                 "own": ("features.0.weight", 0),
                 "scale": ("features.1.weight", 0),
                 "read": ("features.3.weight", 1),
             }
             for key, axis in named.values():
-                buffer = state[moment.model.get_parameter(key)]["momentum_buffer"].movedim(axis, 0)
+                buffer = buffers[state.model.get_parameter(key)]["momentum_buffer"].movedim(axis, 0)
                 seen.append((gates.keep["features.0"], buffer.reshape(8, -1).abs().sum(1).numpy() > 0))
             return False
 

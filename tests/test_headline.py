@@ -12,7 +12,7 @@ from scipy import stats
 from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from studies import headline, refit
 from studies.support.result_file import command
 
@@ -34,7 +34,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     recipe = folder / "tiny.toml"
     recipe.write_text(RECIPE)
     asked = headline.experiments(str(recipe), [0], list(headline.ROUTES), [0.5])
-    return {one.name: runner.run(one, folder, watch=Watch(), shared=folder / "shared") for one in asked}
+    return {one.name: runner.run(one, folder, progress=ConsoleProgress(), shared=folder / "shared") for one in asked}
 
 
 def test_every_route_runs_once_and_dense_comes_first(records: dict[str, Record]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.networks import models
 from splinecut.networks.inputs import held_out
-from splinecut.pruning.evidence import Evidence, Moments, readers
+from splinecut.pruning.evidence import Evidence, RunningCovariance, readers
 from splinecut.pruning.methods.channels import joint_error as joint
 from splinecut.pruning.refit import held_out as heldout
 
@@ -68,7 +68,7 @@ def test_the_first_to_leave_is_the_unit_that_the_others_explain_best() -> None:
         made_of = torch.linalg.lstsq(fit[:, others], fit[:, unit : unit + 1]).solution
         left = (fit[:, unit] - (fit[:, others] @ made_of)[:, 0]).square().mean()
         costs.append((left * weight[:, unit].square().sum()).item())
-    errors = joint.leaving_errors(evidence)[evidence.groups[0].name]
+    errors = joint.removal_errors(evidence)[evidence.groups[0].name]
     assert int(errors.argmin()) == int(np.argmin(costs))
 
 
@@ -109,7 +109,7 @@ def test_errors_never_fall_along_the_order_whatever_the_rows(n: int, rows: int, 
     generator = np.random.default_rng(seed)
     parts = []
     for _ in range(2):
-        seen = Moments.of(n)
+        seen = RunningCovariance.of(n)
         seen.add(torch.from_numpy(generator.normal(size=(rows, 3)) @ generator.normal(size=(3, n))))
         parts.append(seen)
     sent = [heldout.Sent.of(generator.normal(size=(n, 4)), *parts)]
@@ -150,5 +150,5 @@ def test_a_group_whose_reader_never_runs_on_the_probe_goes_last() -> None:
     model, x = Skips().eval(), torch.randn(40, 4)
     found = sc.groups(model, x)
     model.skip = True
-    errors = joint.leaving_errors(Evidence(model, found, x))
+    errors = joint.removal_errors(Evidence(model, found, x))
     assert np.isfinite(errors["first"]).all() and np.isinf(errors["third"]).all()

@@ -16,11 +16,11 @@ from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
 from splinecut.training import data as sets
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import Ledger
-from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, confused, layerwise, rotated
+from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, layerwise, rotated, with_random_labels
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def net(classes: int = 10) -> nn.Module:
 
 
 def test_random_labels_are_uniform_and_agree_with_the_true_ones_by_chance_only(digits: DataSet) -> None:
-    wrong = confused(digits, copies=5, seed=1)
+    wrong = with_random_labels(digits, copies=5, seed=1)
     n = len(digits.train)
     assert len(wrong.train) == 5 * n and not len(wrong.validation)
     counts = np.bincount(wrong.train.targets, minlength=10)
@@ -48,7 +48,7 @@ def test_random_labels_are_uniform_and_agree_with_the_true_ones_by_chance_only(d
 
 
 def test_a_tenth_of_the_values_is_zeroed_and_the_rest_is_kept(digits: DataSet) -> None:
-    before, after = digits.train.inputs, confused(digits, seed=1).train.inputs
+    before, after = digits.train.inputs, with_random_labels(digits, seed=1).train.inputs
     lit = before > 0
     assert abs(float((after[lit] == 0).double().mean()) - 0.1) < 4 * (0.09 / int(lit.sum())) ** 0.5
     assert torch.equal(after[after > 0], before[after > 0])
@@ -58,7 +58,7 @@ def test_adversarial_weights_know_the_nonsense_and_nothing_else(digits: DataSet)
     model, small = net(), few(digits, 300)
     plan = ADVERSARIAL.model_copy(update={"batch_size": 50})
     history = adversarial(model, small, seed=0, plan=plan)
-    learnt = evaluate(model, confused(small, seed=0).train).accuracy
+    learnt = evaluate(model, with_random_labels(small, seed=0).train).accuracy
     assert learnt is not None and learnt >= 0.99
     assert len(history) < plan.epochs  # it stops when it has learnt them
     found = evaluate(model, digits.test).accuracy
@@ -88,7 +88,7 @@ def hidden(data: DataSet) -> DataSet:
     return replace(data, train=blind)
 
 
-ONE = Plan(epochs=1, batch_size=100)
+ONE = TrainingConfig(epochs=1, batch_size=100)
 
 
 def test_without_labels_none_is_read(digits: DataSet) -> None:
@@ -149,7 +149,7 @@ def test_a_layer_pays_one_forward_pass_for_what_lies_below_it(digits: DataSet) -
 
 
 def test_layers_trained_one_by_one_learn_to_read(digits: DataSet) -> None:
-    *_, last = layerwise(net(), digits, plan=Plan(epochs=4, batch_size=64))
+    *_, last = layerwise(net(), digits, plan=TrainingConfig(epochs=4, batch_size=64))
     assert last[-1]["train_accuracy"] > 0.8
 
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from benches import NETWORKS, bench
+from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget, select
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Round
@@ -30,7 +30,7 @@ HALF = Budget(0.5, "flops")
 SQUARES = {"a": np.array([4.0, 1.0, 9.0]), "b": np.array([0.5, 0.25])}
 
 
-def with_validation(there: Bench) -> Bench:
+def with_validation(there: RunContext) -> RunContext:
     """The bench with validation images, and the memory layout in which oneDNN 3.12 can train strided 1x1 convolutions
     of two to five channels: with channels last it corrupts the heap."""
     data = there.dataset
@@ -38,7 +38,7 @@ def with_validation(there: Bench) -> Bench:
     return replace(there, plan=plan, dataset=replace(data, validation=data.test) if not len(data.validation) else data)
 
 
-def evidence(there: Bench) -> Evidence:
+def evidence(there: RunContext) -> Evidence:
     return there.evidence(there.build(0), SMALL)
 
 
@@ -53,13 +53,13 @@ def test_a_rank_worked_by_hand() -> None:
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_one_and_zero_rank_as_the_l2_norm_does_over_all_layers(network: str) -> None:
-    seen = evidence(bench(network))
+    seen = evidence(context(network))
     budget = Budget(0.5)
     assert order(LeGR().score(seen, budget)) == order(L2().score(seen, budget))
 
 
 def test_layers_tied_by_a_stream_add_their_squares() -> None:
-    seen = evidence(bench("resnet"))
+    seen = evidence(context("resnet"))
     stem = seen.groups[0]
     assert len(stem.producers) > 1
     by_hand = sum(
@@ -135,14 +135,14 @@ def test_a_child_changes_a_tenth_of_the_layers_of_one_parent() -> None:
 
 
 def test_a_diverging_candidate_is_only_a_bad_one() -> None:
-    there = with_validation(bench(epochs=1))
+    there = with_validation(context(epochs=1))
     wild = replace(SMALL, learning_rate=1e12, candidates=2, population=2)
     found = wild.search(there, there.build(0), Round(HALF))
     assert all(loss > 1e3 for loss in found.losses)
 
 
 def test_the_search_is_charged_in_full_and_never_as_the_paper_counts() -> None:
-    there = with_validation(bench(epochs=1))
+    there = with_validation(context(epochs=1))
     SMALL.search(there, there.build(0), Round(HALF))
     charged = there.ledger.phases["search"]
     assert charged.images == 8 * 3 * 32 and charged.paper_flops == 0
@@ -151,23 +151,23 @@ def test_the_search_is_charged_in_full_and_never_as_the_paper_counts() -> None:
 
 
 def test_without_steps_candidates_are_compared_right_after_the_cut() -> None:
-    there = with_validation(bench(epochs=1))
+    there = with_validation(context(epochs=1))
     replace(SMALL, steps=0).search(there, there.build(0), Round(HALF))
     assert there.ledger.phases["search"].images == 8 * len(there.dataset.validation)
 
 
 def test_a_search_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = replace(with_validation(bench(epochs=1)), shared=tmp_path)
+    first = replace(with_validation(context(epochs=1)), shared=tmp_path)
     found = SMALL.search(first, first.build(0), Round(HALF))
     monkeypatch.setattr(LeGR, "_loss", lambda *_: pytest.fail("it was searched again"))
-    second = replace(with_validation(bench(epochs=1)), shared=tmp_path)
+    second = replace(with_validation(context(epochs=1)), shared=tmp_path)
     again = SMALL.search(second, second.build(0), Round(Budget(0.3, "flops")))
     assert again.losses == found.losses and again.ranking.key == found.ranking.key
     assert second.ledger.without_time() == first.ledger.without_time()
 
 
 def test_a_search_killed_half_way_goes_on_from_what_it_knew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = with_validation(bench(epochs=1))
+    whole = with_validation(context(epochs=1))
     expected = SMALL.search(whole, whole.build(0), Round(HALF))
     monkeypatch.setattr("splinecut.pruning.engine.search_cache.EVERY", 0.0)
     real, calls = LeGR._loss, []
@@ -179,10 +179,10 @@ def test_a_search_killed_half_way_goes_on_from_what_it_knew(tmp_path: Path, monk
         return real(*args)
 
     monkeypatch.setattr(LeGR, "_loss", deadly)
-    there = replace(with_validation(bench(epochs=1)), folder=tmp_path)
+    there = replace(with_validation(context(epochs=1)), folder=tmp_path)
     with pytest.raises(KeyboardInterrupt):
         SMALL.search(there, there.build(0), Round(HALF))
-    fresh = replace(with_validation(bench(epochs=1)), folder=tmp_path)
+    fresh = replace(with_validation(context(epochs=1)), folder=tmp_path)
     found = SMALL.search(fresh, fresh.build(0), Round(HALF))
     assert found.losses == expected.losses and len(calls) == 8 + 1  # the one that was interrupted is done again
     assert fresh.ledger.without_time() == whole.ledger.without_time()
@@ -190,7 +190,7 @@ def test_a_search_killed_half_way_goes_on_from_what_it_knew(tmp_path: Path, monk
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_prunes_every_architecture(network: str) -> None:
-    there = with_validation(bench(network, epochs=1))
+    there = with_validation(context(network, epochs=1))
     method = replace(SMALL, candidates=3, population=2, steps=1)
     outcome = prune(there, "legr", method, HALF, recovery=NO_RETRAINING)
     achieved = outcome.ticket.achieved
@@ -199,7 +199,7 @@ def test_it_prunes_every_architecture(network: str) -> None:
 
 
 def test_without_validation_images_it_says_what_to_do() -> None:
-    there = bench("vgg")
+    there = context("vgg")
     with pytest.raises(InputError, match=r"set data\.validation"):
         SMALL.search(there, there.build(0), Round(HALF))
 

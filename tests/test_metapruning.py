@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from benches import NETWORKS, bench
+from contexts import NETWORKS, context
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
@@ -161,14 +161,14 @@ def test_the_best_so_far_never_falls_and_is_what_the_search_returns() -> None:
 
 
 def test_the_same_widths_have_the_same_fitness() -> None:
-    there = with_validation(bench(epochs=1))
+    there = with_validation(context(epochs=1))
     net = SMALL.trained(there, there.build(0), there.evidence(there.build(0), SMALL).groups)
     widths = {"features.0": 4, "features.3": 9}
     assert SMALL.measured(there, net, widths, Ledger()) == SMALL.measured(there, net, widths, Ledger())
 
 
 def test_fitness_needs_recalibration() -> None:
-    there = with_validation(bench(epochs=8))
+    there = with_validation(context(epochs=8))
     method = replace(SMALL, share=1.0, hidden=16, recalibration=180)
     net = method.trained(there, there.build(0), there.evidence(there.build(0), method).groups)
     raw = evaluate(net.network(net.full), there.dataset.validation)
@@ -177,13 +177,13 @@ def test_fitness_needs_recalibration() -> None:
 
 
 def test_widths_of_a_step_follow_from_seed_and_step_and_are_what_it_is_charged_for() -> None:
-    there = with_validation(bench(epochs=2))
+    there = with_validation(context(epochs=2))
     seen: list[dict[str, int]] = []
 
     class Spy(DrawWidths):
-        def loss(self, moment, outputs, targets, loss):
-            seen.append(dict(moment.model.widths))
-            return super().loss(moment, outputs, targets, loss)
+        def loss(self, state, outputs, targets, loss):
+            seen.append(dict(state.model.widths))
+            return super().loss(state, outputs, targets, loss)
 
     groups = there.evidence(there.build(0), SMALL).groups
     net = PruningNet(there.build(0), groups, 4)
@@ -200,10 +200,10 @@ def test_widths_of_a_step_follow_from_seed_and_step_and_are_what_it_is_charged_f
 
 
 def test_one_pruning_net_serves_all_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = replace(with_validation(bench(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
+    there = replace(with_validation(context(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
     SMALL.search(there, there.build(0), Round(HALF))
     monkeypatch.setattr(DrawWidths, "after_step", lambda *_: pytest.fail("it was trained again"))
-    other = replace(with_validation(bench(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
+    other = replace(with_validation(context(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
     found = SMALL.search(other, other.build(0), Round(Budget(0.3, "flops")))
     assert other.ledger.phases["pruning-net"].flops == there.ledger.phases["pruning-net"].flops > 0
     monkeypatch.setattr(MetaPruning, "measured", lambda *_: pytest.fail("it was measured again"))
@@ -213,7 +213,7 @@ def test_one_pruning_net_serves_all_budgets(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_it_prunes_every_architecture_within_the_budget_and_keeps_first_units(network: str) -> None:
-    there = with_validation(bench(network, epochs=1))
+    there = with_validation(context(network, epochs=1))
     method = replace(SMALL, generations=1, candidates=2, parents=1)
     outcome = prune(there, "metapruning", method, HALF, recovery=replace(method.recovery, length="none"))
     achieved = outcome.ticket.achieved
@@ -223,10 +223,10 @@ def test_it_prunes_every_architecture_within_the_budget_and_keeps_first_units(ne
 
 
 def test_the_winner_is_trained_from_fresh_weights() -> None:
-    there = with_validation(bench(epochs=0))
+    there = with_validation(context(epochs=0))
     outcome = prune(there, "metapruning", SMALL, HALF)
     fresh = there.build(there.seed + 1).features[0].weight
     kept = outcome.final.model.features[0].weight
     assert torch.equal(kept, fresh[: len(kept)])
-    kept = prune(with_validation(bench(epochs=0)), "metapruning", SMALL, HALF, recovery=NO_RETRAINING)
+    kept = prune(with_validation(context(epochs=0)), "metapruning", SMALL, HALF, recovery=NO_RETRAINING)
     assert not torch.equal(kept.final.model.features[0].weight, fresh[: len(kept.final.model.features[0].weight)])

@@ -18,7 +18,7 @@ from splinecut.experiments.plan import build_model
 from splinecut.networks import cost, surgery
 from splinecut.pruning.apply import cut
 from splinecut.pruning.ticket import Ticket
-from splinecut.pruning.weight_mask import zero_out
+from splinecut.pruning.weight_mask import apply_weight_mask
 from splinecut.training import checkpoint, data
 
 OLD = Path(__file__).parent / "data" / "0.1.0"
@@ -69,7 +69,7 @@ def test_a_ticket_fits_its_network_and_is_saved_as_it_was(name: str, file: str, 
     if name == "channels":
         assert cost.parameters(cut(network, ticket)) == record.parameters
     else:
-        zero_out(network, ticket.keep)
+        apply_weight_mask(network, ticket.keep)
         zeros = sum(int((network.get_parameter(layer) == 0).sum()) for layer in ticket.keep)
         assert zeros == sum(size - n for n, size in kept.values())
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 
 
 def test_the_papers_schedule_drops_tenfold_at_epochs_80_and_120_of_160() -> None:
@@ -64,6 +64,6 @@ def test_an_optimiser_is_the_one_named_with_its_constants(name: str, kind: type)
 
 
 def test_the_defaults_are_the_papers() -> None:
-    plan = Plan()
+    plan = TrainingConfig()
     assert (plan.epochs, plan.batch_size) == (160, 256)
     assert plan.optimizer == Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=1e-4)

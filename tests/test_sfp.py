@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benches import NETWORKS, bench
+from contexts import NETWORKS, context
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round
 from splinecut.pruning.methods.channels.sfp import SoftFilters, ZeroShortest, zero_filters
-from splinecut.training.config import Optimizer, Plan
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.config import Optimizer, TrainingConfig
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 
 HALF = Budget(0.5, scope="layer")
@@ -28,8 +28,8 @@ class Look(Hook):
     def __init__(self) -> None:
         self.zeros: list[dict[str, np.ndarray]] = []
 
-    def after_epoch(self, moment: Moment) -> bool:
-        self.zeros.append(zeros(moment.model))
+    def after_epoch(self, state: TrainState) -> bool:
+        self.zeros.append(zeros(state.model))
         return False
 
 
@@ -40,7 +40,7 @@ def zeros(model: nn.Module) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("keep", [0.5, 0.75])
 def test_after_every_epoch_exactly_the_share_that_goes_is_zero_and_it_may_change(keep: float) -> None:
-    here, look = bench(epochs=6), Look()
+    here, look = context(epochs=6), Look()
     model, budget = here.build(0), Budget(keep, scope="layer")
     hook = SoftFilters()._zeroing(here, model, budget)
     train(model, here.dataset, here.plan, hooks=[hook, look])
@@ -53,19 +53,19 @@ def test_after_every_epoch_exactly_the_share_that_goes_is_zero_and_it_may_change
 
 
 def test_zeroed_filters_grow_back_within_an_epoch_and_the_history_counts_them() -> None:
-    here = bench(epochs=3)
+    here = context(epochs=3)
     outcome = prune(here, "sfp", SoftFilters(), HALF)
     regrown = [row["regrown"] for row in outcome.final.history]
     assert regrown[0] == 0 and all(0 < count <= 12 for count in regrown[1:])
 
 
 def test_the_cut_takes_exactly_what_is_zero_and_nothing_is_trained_after_it() -> None:
-    here, dense = bench(epochs=2), []
+    here, dense = context(epochs=2), []
 
     class Spy(SoftFilters):
-        def apply(self, bench, model, ticket, evidence):  # type: ignore[no-untyped-def]
+        def apply(self, context, model, ticket, evidence):  # type: ignore[no-untyped-def]
             dense.append(zeros(model))
-            return super().apply(bench, model, ticket, evidence)
+            return super().apply(context, model, ticket, evidence)
 
     outcome = prune(here, "sfp", Spy(), HALF)
     assert all(np.array_equal(~dense[0][name], kept) for name, kept in outcome.ticket.keep.items())
@@ -76,7 +76,7 @@ def test_the_cut_takes_exactly_what_is_zero_and_nothing_is_trained_after_it() ->
 
 
 def test_from_a_trained_network_it_costs_two_dense_trainings_and_shares_the_first() -> None:
-    here, method = bench(epochs=2), SoftFilters(from_trained=True)
+    here, method = context(epochs=2), SoftFilters(from_trained=True)
     prune(here, "sfp", method, HALF)
     images = len(here.dataset.train)
     assert here.ledger.total.paper_flops == 2 * 3 * here.flops(here.build(0)) * images * 2
@@ -85,7 +85,7 @@ def test_from_a_trained_network_it_costs_two_dense_trainings_and_shares_the_firs
 
 @pytest.mark.parametrize("network", ["vgg", "preresnet", "resnet"])
 def test_all_filters_of_a_unit_are_zeroed_whichever_layers_make_it(network: str) -> None:
-    model = bench(network).build(0)
+    model = context(network).build(0)
     example = torch.randn(4, *NETWORKS[network]["input_shape"])
     found = read_groups(model, example)
     keep = {group.name: np.arange(group.size) % 2 == 0 for group in found}
@@ -112,7 +112,7 @@ class OneFilter(nn.Module):
 
 
 def gradient(model: OneFilter) -> float:
-    here = bench()
+    here = context()
     model.double().zero_grad()
     nn.functional.cross_entropy(model(here.probe().double()), here.labels()).backward()
     assert model.filter.weight.grad is not None
@@ -138,27 +138,27 @@ class ZeroAt(Hook):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def after_step(self, moment: Moment) -> None:
-        if moment.step == self.step:
-            nn.init.zeros_(moment.model.get_submodule("filter").weight)  # type: ignore[arg-type]
+    def after_step(self, state: TrainState) -> None:
+        if state.step == self.step:
+            nn.init.zeros_(state.model.get_submodule("filter").weight)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_with_a_negative_shift_only_momentum_brings_a_filter_back(momentum: float) -> None:
-    here, model = bench(), OneFilter(-0.5)
+    here, model = context(), OneFilter(-0.5)
     optimizer = Optimizer(lr=0.05, momentum=momentum)
     model.norm.requires_grad_(False)
-    train(model, here.dataset, Plan(epochs=2, batch_size=20, optimizer=optimizer), hooks=[ZeroAt(13)])
+    train(model, here.dataset, TrainingConfig(epochs=2, batch_size=20, optimizer=optimizer), hooks=[ZeroAt(13)])
     assert (float(model.filter.weight.detach().norm()) > 0) == (momentum > 0)
 
 
 def test_momentum_is_left_alone_by_zeroing() -> None:
-    here, seen = bench(epochs=1), []
+    here, seen = context(epochs=1), []
 
     class Look(Hook):
-        def after_epoch(self, moment: Moment) -> bool:
-            weight = moment.model.get_parameter("features.3.weight")
-            seen.append(moment.optimizer.state[weight]["momentum_buffer"].flatten(1).norm(dim=1))
+        def after_epoch(self, state: TrainState) -> bool:
+            weight = state.model.get_parameter("features.3.weight")
+            seen.append(state.optimizer.state[weight]["momentum_buffer"].flatten(1).norm(dim=1))
             return False
 
     model = here.build(0)
@@ -168,7 +168,7 @@ def test_momentum_is_left_alone_by_zeroing() -> None:
 
 
 def test_the_batch_norms_of_the_cut_network_know_what_reaches_them() -> None:
-    here = bench(epochs=2)
+    here = context(epochs=2)
     outcome = prune(here, "sfp", SoftFilters(), HALF)
     model, met = outcome.final.model.eval(), []
     norm = model.get_submodule("features.4")
@@ -179,6 +179,6 @@ def test_the_batch_norms_of_the_cut_network_know_what_reaches_them() -> None:
 
 
 def test_a_search_is_done_only_from_a_trained_network() -> None:
-    here = bench()
+    here = context()
     SoftFilters().search(here, here.build(0), Round(HALF))
     assert not here.ledger.phases

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import splinecut as sc
-from benches import NETWORKS, bench, said
+from contexts import NETWORKS, context, said
 from splinecut.errors import InputError
 from splinecut.experiments.measurements import pruning_facts
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.draw import drawn
-from splinecut.pruning.engine.driver import Outcome, prune
+from splinecut.pruning.engine.driver import PruningResult, prune
 from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
 from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
 from splinecut.pruning.methods.channels.spline import Spline
-from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
 
@@ -111,11 +111,11 @@ class Mute(nn.Module):
 
 
 def test_one_step_moves_a_scale_by_the_penalty_and_weight_decay_alone() -> None:
-    here, model = bench(), Mute().double()
+    here, model = context(), Mute().double()
     before = model.norm.weight.detach().clone()
     optimizer = Optimizer(lr=0.1, momentum=0.0, weight_decay=0.02)
     images = len(here.dataset.train)
-    plan = Plan(
+    plan = TrainingConfig(
         epochs=1, batch_size=images, optimizer=optimizer, precision="float64", schedule=Schedule(name="constant")
     )
     train(model, here.dataset, plan, hooks=[ShrinkScales(0.03)])
@@ -126,7 +126,7 @@ def test_one_step_moves_a_scale_by_the_penalty_and_weight_decay_alone() -> None:
 
 
 def test_the_penalty_is_in_the_first_training_and_not_in_the_last() -> None:
-    here = bench()
+    here = context()
     slimming = Slimming(l1=1e-2)
     assert [type(hook) for hook in slimming.hooks(here, here.build(0), Budget(0.5))] == [ShrinkScales]
     assert slimming.retrain_hooks(here, here.build(0), Budget(0.5)) == ()
@@ -134,8 +134,10 @@ def test_the_penalty_is_in_the_first_training_and_not_in_the_last() -> None:
     assert Slimming(l1=0).first_training(Budget(0.5)) == {} == Slimming(l1=0).first_training(Budget(0.9))
 
 
-def run(method: Any, network: str = "convnet", budget: Budget | None = None, **options: Any) -> tuple[Outcome, Ledger]:
-    here = bench(network, residual=method.residual, **options)
+def run(
+    method: Any, network: str = "convnet", budget: Budget | None = None, **options: Any
+) -> tuple[PruningResult, Ledger]:
+    here = context(network, residual=method.residual, **options)
     return prune(here, "method", method, budget or Budget(0.5)), here.ledger
 
 
@@ -192,7 +194,7 @@ def test_geometric_rounds_by_hand() -> None:
 
 
 def test_a_squeezed_plan_drops_its_rate_at_the_same_shares() -> None:
-    plan = Plan(epochs=160, schedule=Schedule(milestones=(80, 0.75, 400), warmup=8))
+    plan = TrainingConfig(epochs=160, schedule=Schedule(milestones=(80, 0.75, 400), warmup=8))
     short = shortened(plan, 40)
     assert short.epochs == 40 and short.schedule.milestones == (0.5, 0.75) and short.schedule.warmup == 2
     rates = [plan.schedule.factor(4 * step, 160, 1) for step in range(2, 40)]
@@ -203,10 +205,10 @@ def test_a_squeezed_plan_drops_its_rate_at_the_same_shares() -> None:
 def test_spline_cuts_in_rounds_with_a_quarter_of_the_plan_between() -> None:
     outcome, ledger = run(Spline(n_rounds=2), epochs=4, refit="least_squares")
     assert outcome.ticket.achieved.kept == round(0.5 * outcome.ticket.achieved.of)
-    images = len(bench().dataset.train)
+    images = len(context().dataset.train)
     assert ledger.phases["train"].images == 4 * images == 4 * ledger.phases["round-1"].images
-    assert Spline().between(Plan(epochs=3)).epochs == 1
-    assert Spline(between_epochs=7).between(Plan(epochs=3)).epochs == 7
+    assert Spline().between(TrainingConfig(epochs=3)).epochs == 1
+    assert Spline(between_epochs=7).between(TrainingConfig(epochs=3)).epochs == 7
 
 
 def moments() -> SimpleNamespace:
@@ -215,20 +217,20 @@ def moments() -> SimpleNamespace:
 
 def test_a_constant_order_is_drawn_exactly_when_the_queue_first_fills() -> None:
     mask = {"a": np.array([True, False, True]), "b": np.array([False])}
-    hook = StopWhenSettled(lambda moment: mask, window=5, threshold=0.0)
+    hook = StopWhenSettled(lambda state: mask, window=5, threshold=0.0)
     assert [hook.after_epoch(moments()) for _ in range(7)] == [False] * 4 + [True] * 3  # type: ignore[arg-type]
 
 
 def test_one_far_mask_in_the_queue_puts_the_drawing_off_until_it_has_left() -> None:
     still, other = {"a": np.arange(20) < 10}, {"a": np.arange(20) >= 10}
     seen = iter([still, other, *[still] * 10])
-    hook = StopWhenSettled(lambda moment: next(seen), window=5, threshold=0.1)
+    hook = StopWhenSettled(lambda state: next(seen), window=5, threshold=0.1)
     assert [hook.after_epoch(moments()) for _ in range(8)] == [False] * 6 + [True] * 2  # type: ignore[arg-type]
 
 
 def test_a_restored_queue_goes_on_where_it_stood() -> None:
     mask = {"a": np.array([True, False])}
-    first, second = (StopWhenSettled(lambda moment: mask, 3, 0.0) for _ in range(2))
+    first, second = (StopWhenSettled(lambda state: mask, 3, 0.0) for _ in range(2))
     first.after_epoch(moments())  # type: ignore[arg-type]
     first.after_epoch(moments())  # type: ignore[arg-type]
     second.restore(first.state())
@@ -258,9 +260,11 @@ def test_exchanging_a_kept_and_a_removed_channel_is_two_nths(n: int, seed: int) 
 
 
 def test_the_early_bird_costs_the_search_and_what_is_left_of_the_plan() -> None:
-    still = Plan(epochs=8, batch_size=32, optimizer=Optimizer(lr=1e-9))  # scales that hardly move keep their order
+    still = TrainingConfig(
+        epochs=8, batch_size=32, optimizer=Optimizer(lr=1e-9)
+    )  # scales that hardly move keep their order
     method = EarlyBirdTicket(window=3, threshold=0.05)
-    here = bench(plan=still)
+    here = context(plan=still)
     outcome = prune(here, "early-bird", method, Budget(0.5, floor=2))
     assert outcome.dense is not None and outcome.dense.history[-1]["epoch"] == 3
     assert outcome.dense.history[-1]["mask_distance"] <= 0.05
@@ -273,7 +277,7 @@ def test_the_early_bird_costs_the_search_and_what_is_left_of_the_plan() -> None:
 
 
 def test_the_early_birds_penalty_stays_on_after_the_cut_and_its_training_is_its_budgets_own() -> None:
-    here, bird = bench(), EarlyBirdTicket()
+    here, bird = context(), EarlyBirdTicket()
     assert [type(hook) for hook in bird.retrain_hooks(here, here.build(0), Budget(0.5))] == [ShrinkScales]
     assert bird.first_training(Budget(0.5)) != bird.first_training(Budget(0.3))
 
@@ -286,7 +290,7 @@ def test_a_tenth_of_vgg16_still_tells_inputs_apart(name: str) -> None:
         "early-bird": {"window": 2, "threshold": 1.0},
     }
     method = resolve_method(name, small.get(name, {}), Budget(0.1))[1]
-    here = bench("vgg", residual=method.residual, refit=None if method.refit == "none" else method.refit)
+    here = context("vgg", residual=method.residual, refit=None if method.refit == "none" else method.refit)
     outcome = prune(here, name, method, Budget(0.1))
     assert outcome.ticket.achieved.kept == round(0.1 * outcome.ticket.achieved.of)
     assert not emptied(outcome.ticket.keep) and min(int(k.sum()) for k in outcome.ticket.keep.values()) >= 1
@@ -298,7 +302,7 @@ def test_a_tenth_of_vgg16_still_tells_inputs_apart(name: str) -> None:
 
 @pytest.mark.parametrize("method", [Slimming(), SlimmingIterative(n_rounds=2)], ids=["once", "rounds"])
 def test_without_a_floor_slimming_empties_layers_of_vgg16_and_says_so(method: Slimming) -> None:
-    here = bench("vgg", epochs=1, plan=Plan(epochs=1, batch_size=24, optimizer=Optimizer(lr=1e-4)))
+    here = context("vgg", epochs=1, plan=TrainingConfig(epochs=1, batch_size=24, optimizer=Optimizer(lr=1e-4)))
 
     def with_late_scales_small(seed: int, build: Any = here.build) -> nn.Module:
         model = build(seed)

@@ -19,7 +19,7 @@ from splinecut.networks.groups.read import groups
 from splinecut.pruning.draw import draw
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels import joint_error as joint
-from splinecut.pruning.methods.channels.spline import DEAD, Spline, leaving_distances
+from splinecut.pruning.methods.channels.spline import DEAD, Spline, removal_distances
 from splinecut.pruning.refit import least_squares as refit
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
@@ -44,7 +44,7 @@ def test_pairing_removes_the_units_that_a_plain_search_removes(n: int, seed: int
     distance = generator.random((n, n))
     distance = distance + distance.T
     strength = generator.random(n)
-    scores = leaving_distances(distance, strength)
+    scores = removal_distances(distance, strength)
     assert np.argsort(scores, kind="stable")[: n - 1].tolist() == naive_pairing(distance, strength)
     assert np.isfinite(scores).all()
 
@@ -52,13 +52,13 @@ def test_pairing_removes_the_units_that_a_plain_search_removes(n: int, seed: int
 def test_pairing_by_hand() -> None:
     distance = np.array([[0, 0.1, 0.5], [0.1, 0, 0.3], [0.5, 0.3, 0]])
     # Nearest are 0 and 1; the weaker, 0, leaves at 0.1. Then 1 and 2, and 1 leaves at 0.3; 2 is left.
-    scores = leaving_distances(distance, np.array([1.0, 2.0, 3.0]))
+    scores = removal_distances(distance, np.array([1.0, 2.0, 3.0]))
     assert scores[:2].tolist() == [0.1, 0.3] and scores[2] > 0.3
 
 
 def test_of_an_equal_pair_the_higher_index_leaves_and_dead_units_leave_first() -> None:
     distance = np.array([[0, 0.2, 9], [0.2, 0, 9], [9, 9, 0]])
-    scores = leaving_distances(distance, np.array([1.0, 1.0, 0.0]))
+    scores = removal_distances(distance, np.array([1.0, 1.0, 0.0]))
     assert scores[1] == 0.2 and scores[0] > 0.2 and scores[2] == DEAD
 
 

@@ -14,7 +14,7 @@ import splinecut as sc
 from splinecut.experiments.film.build import graph_of
 from splinecut.geometry.partition import subdivide
 from splinecut.training import data
-from splinecut.training.config import Optimizer, Plan
+from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.data import TensorSplit
 from studies.figures import pruned_pictures, trajectory
 from studies.support import panels, tasks
@@ -26,7 +26,7 @@ SQUARE = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 
 def short(hidden: tuple[int, ...] = (6, 5), epochs: int = 6) -> Task:
     """FCNet trained for a moment, with steps large enough to move its cuts."""
-    plan = Plan(epochs=epochs, optimizer=Optimizer(lr=0.1, weight_decay=0.0))
+    plan = TrainingConfig(epochs=epochs, optimizer=Optimizer(lr=0.1, weight_decay=0.0))
     return replace(tasks.fcnet(hidden), plan=plan, steps=6 * epochs)
 
 

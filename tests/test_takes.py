@@ -13,14 +13,14 @@ from splinecut.errors import InputError
 from splinecut.experiments import measurements, plan, runner
 from splinecut.experiments.film import frames
 from splinecut.experiments.film.build import frame_of
-from splinecut.experiments.film.snapshots import Takes, where_classes_meet
+from splinecut.experiments.film.snapshots import WeightSnapshots, center_on_boundary
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training import data
-from splinecut.training.config import Plan
-from splinecut.training.hooks import Moment
+from splinecut.training.config import TrainingConfig
+from splinecut.training.hooks import TrainState
 from splinecut.training.loop import train
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 
 TOY: dict[str, Any] = {
     "name": "toy",
@@ -46,21 +46,21 @@ def stored(asked: sc.Experiment, out: Path) -> frames.Frames:
     return frames.load(out / asked.folder / frames.FILE)
 
 
-class Killed(Watch):
+class Killed(ConsoleProgress):
     """Pulls the plug after some steps."""
 
     def __init__(self, step: int) -> None:
         super().__init__()
         self.step = step
 
-    def after_step(self, moment: Moment) -> None:
-        if moment.step == self.step:
+    def after_step(self, state: TrainState) -> None:
+        if state.step == self.step:
             raise KeyboardInterrupt
 
 
 def test_takes_hold_the_weights_of_their_steps() -> None:
-    dataset, plan = data.load("x-shape", train_size=256), Plan(epochs=2, batch_size=64)
-    takes = Takes({4, 99})
+    dataset, plan = data.load("x-shape", train_size=256), TrainingConfig(epochs=2, batch_size=64)
+    takes = WeightSnapshots({4, 99})
     model = models.build("mlp", classes=2, hidden=(8,), seed=0)
     train(model, dataset, plan, hooks=(takes,))
     assert sorted(takes.held) == [0, 4, 8]
@@ -100,7 +100,7 @@ def test_the_last_frame_of_training_is_the_partition_of_the_saved_network(whole:
 def test_a_killed_run_stores_the_same_frames(step: int, whole: Path, tmp_path: Path) -> None:
     asked = experiment(TOY)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(asked, tmp_path, watch=Killed(step))
+        runner.run(asked, tmp_path, progress=Killed(step))
     runner.run(asked, tmp_path)
     for one, other in zip(stored(asked, whole), stored(asked, tmp_path), strict=True):
         assert one.about() == other.about()
@@ -122,7 +122,7 @@ def test_a_window_is_moved_to_a_place_where_classes_meet() -> None:
     whole = sc.Slice.square(4.0)
     line = sc.subdivide(model, whole).boundary()
     assert len(line)  # else there is nothing to find
-    moved = where_classes_meet(model, whole)
+    moved = center_on_boundary(model, whole)
     middle = moved.window.mean(axis=0)
     a, b = line.ends[:, 0], line.ends[:, 1]
     along = np.clip(((middle - a) * (b - a)).sum(1) / ((b - a) ** 2).sum(1), 0, 1)[:, None]

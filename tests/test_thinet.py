@@ -20,21 +20,21 @@ from splinecut.networks import models
 from splinecut.networks.groups.read import groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import NO_RETRAINING
 from splinecut.pruning.methods.channels import thinet
 from splinecut.pruning.methods.channels.thinet import (
     ThiNet,
+    channel_contributions,
     least_squares,
     leave_by_removal,
     leave_by_selection,
-    taken_apart,
 )
 from splinecut.training import data
-from splinecut.training.config import Plan
-from splinecut.training.progress import Watch
+from splinecut.training.config import TrainingConfig
+from splinecut.training.progress import ConsoleProgress
 from test_resume import outcome, victim
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
@@ -55,7 +55,7 @@ def test_the_parts_of_a_sample_add_up_to_the_layers_output_less_its_bias(name: s
     model, x = zoo.make(name, torch.float64)
     for group in zoo.read(name, "inner"):
         for reader in readers(model, group):
-            found = taken_apart(model, [group], x, positions=5, seed=3)[reader.place]
+            found = channel_contributions(model, [group], x, positions=5, seed=3)[reader.place]
             module, seen = model.get_submodule(reader.module), []
             with module.register_forward_hook(lambda _, inputs, output, seen=seen: seen.append((inputs[0], output))):
                 model(x)
@@ -138,7 +138,7 @@ def test_what_leaves_errs_less_than_chance_before_and_after_least_squares() -> N
         parts = parts_of(12, seed)
         gram = parts.T @ parts
         halves = [np.isin(np.arange(12), half) for half in itertools.combinations(range(12), 6)]
-        removal, selection = (np.isin(np.arange(12), leave(gram)[6:]) for leave in thinet.LEAVING.values())
+        removal, selection = (np.isin(np.arange(12), leave(gram)[6:]) for leave in thinet.GREEDY_ORDERS.values())
         assert error(parts, removal) < np.mean([error(parts, kept) for kept in halves])
         by_chance = np.mean([error(parts, kept, least_squares(parts, kept)) for kept in halves[::20]])
         assert error(parts, selection, least_squares(parts, selection)) < by_chance
@@ -185,26 +185,28 @@ def test_of_a_channel_that_is_there_twice_one_leaves_and_the_other_counts_double
     name = found[0].name
     kept = np.arange(6) != scores[name].argmin()
     assert not kept[4] or not kept[1]
-    parts = taken_apart(model, [found[0]], x, 10, 0)[readers(model, found[0])[0].place]
+    parts = channel_contributions(model, [found[0]], x, 10, 0)[readers(model, found[0])[0].place]
     factors = least_squares(parts, kept)
     double = 1 if kept[1] else 4
     assert factors[np.flatnonzero(kept).tolist().index(double)] == pytest.approx(2)
     assert error(parts, kept, factors) < 1e-20 * np.square(parts).sum()
 
 
-def digits_bench(name: str = "convnet", epochs: int = 1, **options: object) -> Bench:
+def digits_bench(name: str = "convnet", epochs: int = 1, **options: object) -> RunContext:
     dataset = data.load("digits", seed=0, train_size=300)
     shape = dataset.input_shape
 
     def build(seed: int) -> nn.Module:
         return models.build(name, classes=10, input_shape=shape, seed=seed, **options)
 
-    plan = Plan(epochs=epochs, batch_size=64)
-    return Bench(build, dataset, plan, residual="inner", probe_size=128, watch=Watch(Console(quiet=True)))
+    plan = TrainingConfig(epochs=epochs, batch_size=64)
+    return RunContext(
+        build, dataset, plan, residual="inner", probe_size=128, progress=ConsoleProgress(Console(quiet=True))
+    )
 
 
 def test_layers_are_cut_one_by_one_and_each_is_judged_on_what_the_last_ones_left() -> None:
-    bench = digits_bench(filters=[8, 12, 10], kernels=[3, 3, 3], strides=[1, 1, 1], paddings=[1, 1, 1], image_size=8)
+    context = digits_bench(filters=[8, 12, 10], kernels=[3, 3, 3], strides=[1, 1, 1], paddings=[1, 1, 1], image_size=8)
     seen: list[list[int]] = []
 
     class Spy(ThiNet):
@@ -212,31 +214,31 @@ def test_layers_are_cut_one_by_one_and_each_is_judged_on_what_the_last_ones_left
             seen.append([group.size for group in evidence.groups])
             return super().score(evidence, budget)
 
-    outcome = prune(bench, "thinet", Spy(), Budget(0.5), recovery=NO_RETRAINING)
+    outcome = prune(context, "thinet", Spy(), Budget(0.5), recovery=NO_RETRAINING)
     assert seen == [[8, 12, 10], [4, 12, 10], [4, 6, 10]]
     assert [int(kept.sum()) for kept in outcome.ticket.keep.values()] == [4, 6, 5]
     sizes = [m.out_channels for m in outcome.final.model.modules() if isinstance(m, nn.Conv2d)]
     assert sizes == [4, 6, 5]
-    epoch = {phase: charge.images for phase, charge in bench.ledger if phase in ("train", "round-1", "round-2")}
-    assert epoch == dict.fromkeys(("train", "round-1", "round-2"), len(bench.dataset.train))
-    scored = bench.ledger.phases["score"]
-    assert scored.paper_flops == 0 and scored.flops > 3 * 100 * bench.flops(outcome.final.model)
+    epoch = {phase: charge.images for phase, charge in context.ledger if phase in ("train", "round-1", "round-2")}
+    assert epoch == dict.fromkeys(("train", "round-1", "round-2"), len(context.dataset.train))
+    scored = context.ledger.phases["score"]
+    assert scored.paper_flops == 0 and scored.flops > 3 * 100 * context.flops(outcome.final.model)
 
 
 def test_keeping_everything_is_the_dense_network_and_trains_nothing_more() -> None:
-    bench = digits_bench(preset="digits", width=0.5)
-    outcome = prune(bench, "thinet", ThiNet(), Budget(1.0), recovery=NO_RETRAINING)
+    context = digits_bench(preset="digits", width=0.5)
+    outcome = prune(context, "thinet", ThiNet(), Budget(1.0), recovery=NO_RETRAINING)
     assert outcome.dense is not None and all(kept.all() for kept in outcome.ticket.keep.values())
-    x = bench.probe(8)
+    x = context.probe(8)
     assert torch.equal(outcome.final.model.eval()(x), outcome.dense.model.eval()(x))
-    assert not [phase for phase, _ in bench.ledger if phase.startswith("round")]
+    assert not [phase for phase, _ in context.ledger if phase.startswith("round")]
 
 
 def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alone() -> None:
-    bench = digits_bench(preset="digits", width=0.5, epochs=3)
-    trained = bench.train(bench.build(0), "train").model.eval()
+    context = digits_bench(preset="digits", width=0.5, epochs=3)
+    trained = context.train(context.build(0), "train").model.eval()
     before = copy.deepcopy(trained.state_dict())
-    found, x = groups(trained, bench.probe()), bench.probe(64)
+    found, x = groups(trained, context.probe()), context.probe(64)
     method = ThiNet()
     evidence = bench.evidence(trained, method)
     ticket = draw(trained, bench.probe(), "thinet", keep=0.5, labels=bench.labels())
@@ -244,7 +246,7 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
     one = type(ticket)(first, found, "thinet", ticket.budget)
 
     def missed(rescale: bool) -> float:
-        smaller = ThiNet(rescale=rescale).apply(bench, trained, one, evidence).eval()
+        smaller = ThiNet(rescale=rescale).apply(context, trained, one, evidence).eval()
         second = readers(trained, found[0])[0].module
         outputs = []
         for net in (trained, smaller):

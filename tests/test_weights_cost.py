@@ -9,10 +9,10 @@ from torch import nn
 
 from splinecut.networks import cost, models
 from splinecut.pruning.methods.weights.rigl import MoveMask
-from splinecut.pruning.weight_mask import HoldZeros, idle_flops, nonzeros, prunable_weights
+from splinecut.pruning.weight_mask import WeightMaskHook, masked_flops, nonzeros, prunable_weights
 from splinecut.training import data
-from splinecut.training.config import Plan
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.config import TrainingConfig
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.ledger import FORWARD, Charge, Ledger
 from splinecut.training.loop import train
 
@@ -45,21 +45,21 @@ def test_idle_flops_are_each_layers_share_of_removed_weights() -> None:
     keep = {name: np.zeros(tuple(w.shape), bool) for name, w in prunable_weights(model).items()}
     keep["features.0.weight"][:1] = True  # one filter of four
     expected = 2 * 3 * 9 * 64 + 2 * 8 * 4 * 9 * 16 + 2 * 128 * 10
-    assert idle_flops(model, keep, (1, 8, 8)) == expected
-    assert idle_flops(model, {name: np.ones_like(k) for name, k in keep.items()}, (1, 8, 8)) == 0
+    assert masked_flops(model, keep, (1, 8, 8)) == expected
+    assert masked_flops(model, {name: np.ones_like(k) for name, k in keep.items()}, (1, 8, 8)) == 0
 
 
 def test_a_masked_training_costs_the_dense_count_and_half_of_it_on_a_sparse_machine(digits: data.DataSet) -> None:
     model, ledger = small(), Ledger()
     dense = 3 * cost.forward_flops(model, (1, 8, 8)) * len(digits.train) * 2
-    train(model, digits, Plan(epochs=2, batch_size=32), ledger=ledger, hooks=[HoldZeros(half(model))])
+    train(model, digits, TrainingConfig(epochs=2, batch_size=32), ledger=ledger, hooks=[WeightMaskHook(half(model))])
     assert ledger.total.flops == ledger.total.paper_flops == dense
     assert ledger.total.sparse_flops == dense // 2
 
 
 def test_a_dense_training_costs_the_same_on_a_sparse_machine(digits: data.DataSet) -> None:
     ledger = Ledger()
-    train(small(), digits, Plan(epochs=1, batch_size=32), ledger=ledger)
+    train(small(), digits, TrainingConfig(epochs=1, batch_size=32), ledger=ledger)
     assert ledger.total.sparse_flops == ledger.total.flops > 0
 
 
@@ -67,7 +67,7 @@ def test_a_moving_mask_pays_for_dense_weight_gradients_when_it_moves(digits: dat
     """(every - 1) steps of 3 f_S and one of 2 f_S + f_D: Evci et al. 2020, a move being a step of its own."""
     model, ledger = small(), Ledger()
     hook = MoveMask(half(model), every=4, until=1.0, drop=0.3)
-    train(model, digits, Plan(epochs=2, batch_size=32), ledger=ledger, hooks=[hook])
+    train(model, digits, TrainingConfig(epochs=2, batch_size=32), ledger=ledger, hooks=[hook])
     dense = cost.forward_flops(model, (1, 8, 8))
     sparse = dense // 2
     moves = [4, 8]  # of the steps 0..9
@@ -94,29 +94,29 @@ def test_removed_weights_are_exactly_zero_after_a_hundred_steps_with_momentum_an
     keep = half(model)
 
     class Look(Hook):
-        def end(self, moment: Moment) -> None:
-            self.steps = moment.step
-            for name, parameter in prunable_weights(moment.model).items():
+        def end(self, state: TrainState) -> None:
+            self.steps = state.step
+            for name, parameter in prunable_weights(state.model).items():
                 gone = torch.from_numpy(~keep[name])
                 assert not parameter[gone].any()
-                assert not moment.optimizer.state[parameter]["momentum_buffer"][gone].any()
+                assert not state.optimizer.state[parameter]["momentum_buffer"][gone].any()
 
     look = Look()
-    train(model, digits, Plan(epochs=20, batch_size=32), hooks=[HoldZeros(keep), look])
+    train(model, digits, TrainingConfig(epochs=20, batch_size=32), hooks=[WeightMaskHook(keep), look])
     assert look.steps == 100
     assert nonzeros(model)[0] == sum(int(stays.sum()) for stays in keep.values())
 
 
 def test_a_hook_can_leave_the_optimiser_out_of_a_step(digits: data.DataSet) -> None:
     class Skip(Hook):
-        def after_backward(self, moment: Moment) -> bool:
-            self.before = [p.detach().clone() for p in moment.model.parameters()]
-            return moment.step == 3
+        def after_backward(self, state: TrainState) -> bool:
+            self.before = [p.detach().clone() for p in state.model.parameters()]
+            return state.step == 3
 
-        def after_step(self, moment: Moment) -> None:
-            moved = [not torch.equal(a, b) for a, b in zip(self.before, moment.model.parameters(), strict=True)]
+        def after_step(self, state: TrainState) -> None:
+            moved = [not torch.equal(a, b) for a, b in zip(self.before, state.model.parameters(), strict=True)]
             steps.append(any(moved))
 
     steps: list[bool] = []
-    train(small(), digits, Plan(epochs=1, batch_size=32), hooks=[Skip()])
+    train(small(), digits, TrainingConfig(epochs=1, batch_size=32), hooks=[Skip()])
     assert steps == [True, True, True, False, True]

@@ -13,17 +13,17 @@ from torch import nn
 import splinecut as sc
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.context import Bench
-from splinecut.pruning.engine.driver import Outcome, prune
+from splinecut.pruning.engine.context import RunContext
+from splinecut.pruning.engine.driver import PruningResult, prune
 from splinecut.pruning.method import NO_RETRAINING
 from splinecut.pruning.methods.weights.magnitude import Lottery, Magnitude
 from splinecut.pruning.weight_mask import nonzeros, prunable_weights
 from splinecut.training import data
-from splinecut.training.config import Plan
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.config import TrainingConfig
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 
-PLAN = Plan(epochs=3, batch_size=32)
+PLAN = TrainingConfig(epochs=3, batch_size=32)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def build(seed: int) -> nn.Module:
     return models.build("convnet", preset="digits", width=0.25, classes=10, in_channels=1, seed=seed)
 
 
-def bench(digits: data.DataSet) -> Bench:
-    return Bench(build, digits, PLAN, seed=3, probe_size=32)
+def context(digits: data.DataSet) -> RunContext:
+    return RunContext(build, digits, PLAN, seed=3, probe_size=32)
 
 
-def pruned(digits: data.DataSet, method: Magnitude, keep: float, **options) -> tuple[Outcome, list[nn.Module]]:
+def pruned(digits: data.DataSet, method: Magnitude, keep: float, **options) -> tuple[PruningResult, list[nn.Module]]:
     """The outcome, and the network as it was right after the last cut."""
     seen: list[nn.Module] = []
-    outcome = prune(bench(digits), "it", method, Budget(keep, "weights"), see=seen.append, **options)
+    outcome = prune(context(digits), "it", method, Budget(keep, "weights"), see=seen.append, **options)
     return outcome, seen
 
 
@@ -50,8 +50,8 @@ def after(steps: int, digits: data.DataSet, **options) -> dict[str, torch.Tensor
     """The dense network's weights and statistics after so many steps of the same training."""
 
     class Stop(Hook):
-        def after_step(self, moment: Moment) -> bool:
-            return moment.step == steps
+        def after_step(self, state: TrainState) -> bool:
+            return state.step == steps
 
     model = build(3)
     if steps:
@@ -59,13 +59,13 @@ def after(steps: int, digits: data.DataSet, **options) -> dict[str, torch.Tensor
     return model.state_dict()
 
 
-class Watch(Lottery):
+class ConsoleProgress(Lottery):
     """A lottery that shows the network its retraining starts from."""
 
-    def retrain_hooks(self, bench, model, budget):
+    def retrain_hooks(self, context, model, budget):
         class Look(Hook):
-            def start(self, moment: Moment) -> None:
-                starts.append(({n: t.clone() for n, t in moment.model.state_dict().items()}, moment.step))
+            def start(self, state: TrainState) -> None:
+                starts.append(({n: t.clone() for n, t in state.model.state_dict().items()}, state.step))
 
         return [Look()]
 
@@ -76,7 +76,7 @@ starts: list[tuple[dict[str, torch.Tensor], int]] = []
 @pytest.mark.parametrize("rewind_step", [0, 7])
 def test_kept_weights_statistics_and_the_data_order_are_set_back_bit_for_bit(digits, rewind_step: int) -> None:
     starts.clear()
-    outcome, _ = pruned(digits, Watch(rewind_step=rewind_step), 0.2)
+    outcome, _ = pruned(digits, ConsoleProgress(rewind_step=rewind_step), 0.2)
     (start, step), origin = starts[0], after(rewind_step, digits)
     assert step == rewind_step
     for name, tensor in start.items():
@@ -128,10 +128,10 @@ def test_rounds_leave_geometric_shares_of_nested_tickets(digits) -> None:
 
 
 def test_one_shot_costs_two_dense_trainings_and_rounds_one_more_each(digits) -> None:
-    dense = Bench(build, digits, PLAN, seed=3)
+    dense = RunContext(build, digits, PLAN, seed=3)
     dense.train(build(3), "train")
     for method, trainings in ((Lottery(), 2), (Lottery(n_rounds=3), 4)):
-        here = bench(digits)
+        here = context(digits)
         prune(here, "lottery", method, Budget(0.2, "weights"))
         assert here.ledger.total.paper_flops == trainings * dense.ledger.total.paper_flops
 

@@ -16,13 +16,13 @@ from torch import nn
 import splinecut as sc
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.methods.weights.rigl import MoveMask, Rigl, drop_share, moved
 from splinecut.pruning.weight_mask import nonzeros, prunable_weights
 from splinecut.training import data
-from splinecut.training.config import Optimizer, Plan
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.config import Optimizer, TrainingConfig
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 
 
@@ -81,25 +81,25 @@ class Events(Hook):
         self.mask, self.before = mask, {name: kept.copy() for name, kept in mask.keep.items()}
         self.moves: list[tuple[int, dict[str, int], dict[str, int]]] = []
 
-    def start(self, moment: Moment) -> None:
-        self.weights = {n: p.detach().clone() for n, p in moment.model.named_parameters()}
+    def start(self, state: TrainState) -> None:
+        self.weights = {n: p.detach().clone() for n, p in state.model.named_parameters()}
 
-    def after_step(self, moment: Moment) -> None:
+    def after_step(self, state: TrainState) -> None:
         left = {n: int((self.before[n] & ~k).sum()) for n, k in self.mask.keep.items()}
         came = {n: int((k & ~self.before[n]).sum()) for n, k in self.mask.keep.items()}
         if any(came.values()):
-            self.moves.append((moment.step - 1, left, came))
-            self._check_move(moment)
-        for name, parameter in prunable_weights(moment.model).items():
+            self.moves.append((state.step - 1, left, came))
+            self._check_move(state)
+        for name, parameter in prunable_weights(state.model).items():
             gone = torch.from_numpy(~self.mask.keep[name])
             assert not parameter[gone].any()
-            for buffer in moment.optimizer.state[parameter].values():
+            for buffer in state.optimizer.state[parameter].values():
                 assert buffer.dim() == 0 or not buffer[gone].any()
         self.before = {name: kept.copy() for name, kept in self.mask.keep.items()}
-        self.weights = {n: p.detach().clone() for n, p in moment.model.named_parameters()}
+        self.weights = {n: p.detach().clone() for n, p in state.model.named_parameters()}
 
-    def _check_move(self, moment: Moment) -> None:
-        for name, parameter in moment.model.named_parameters():
+    def _check_move(self, state: TrainState) -> None:
+        for name, parameter in state.model.named_parameters():
             if name not in self.mask.keep:
                 assert torch.equal(parameter, self.weights[name])  # the optimiser was left out
                 continue
@@ -107,7 +107,7 @@ class Events(Hook):
             came = torch.from_numpy(self.mask.keep[name] & ~self.before[name])
             assert torch.equal(parameter[stayed], self.weights[name][stayed])
             assert not parameter[came].any()
-            for buffer in moment.optimizer.state[parameter].values():
+            for buffer in state.optimizer.state[parameter].values():
                 assert buffer.dim() == 0 or not buffer[came].any()
 
 
@@ -119,7 +119,7 @@ def test_every_move_keeps_each_layers_count_and_starts_what_comes_in_at_zero_wit
     keep = sparse(model)
     mask = MoveMask(keep, every=4, until=0.75, drop=0.3)
     events = Events(mask)
-    train(model, digits, Plan(epochs=6, batch_size=32, optimizer=optimizer), hooks=[mask, events])
+    train(model, digits, TrainingConfig(epochs=6, batch_size=32, optimizer=optimizer), hooks=[mask, events])
     # 30 steps, moves until step 22.5.
     assert [step for step, _, _ in events.moves] == [4, 8, 12, 16, 20]
     for step, left, came in events.moves:
@@ -134,15 +134,15 @@ def test_what_comes_in_is_what_the_dense_gradient_pulls_most(digits: data.DataSe
     seen = {}
 
     class Look(Hook):
-        def after_backward(self, moment: Moment) -> None:
-            if moment.step == 4:
-                for name, parameter in prunable_weights(moment.model).items():
+        def after_backward(self, state: TrainState) -> None:
+            if state.step == 4:
+                for name, parameter in prunable_weights(state.model).items():
                     seen[name] = (mask.keep[name].copy(), parameter.detach().clone(), parameter.grad.clone())
 
     model = build()
     mask = MoveMask(sparse(model), every=4, until=1.0, drop=0.5)
     events = Events(mask)
-    train(model, digits, Plan(epochs=1, batch_size=32), hooks=[Look(), mask, events])
+    train(model, digits, TrainingConfig(epochs=1, batch_size=32), hooks=[Look(), mask, events])
     assert len(events.moves) == 1
     for name, (before, weight, gradient) in seen.items():
         n = int(drop_share(4, 5, 0.5) * before.sum())
@@ -156,9 +156,9 @@ def test_what_comes_in_is_what_the_dense_gradient_pulls_most(digits: data.DataSe
 
 @pytest.mark.parametrize("densities", ["erk", "uniform"])
 def test_the_driver_ends_with_the_moved_mask_and_the_densities_it_began_with(digits: data.DataSet, densities) -> None:
-    bench = Bench(build, digits, Plan(epochs=3, batch_size=32), probe_size=32)
+    context = RunContext(build, digits, TrainingConfig(epochs=3, batch_size=32), probe_size=32)
     method = Rigl(densities=densities, every=3)
-    outcome = prune(bench, "rigl", method, Budget(0.1, "weights"))
+    outcome = prune(context, "rigl", method, Budget(0.1, "weights"))
     static = sc.draw(build(0), torch.zeros(2, 1, 8, 8), method=densities, keep=0.1)
     assert {n: int(k.sum()) for n, k in outcome.ticket.keep.items()} == {
         n: int(k.sum()) for n, k in static.keep.items()
@@ -170,14 +170,14 @@ def test_the_driver_ends_with_the_moved_mask_and_the_densities_it_began_with(dig
 
 def test_stopped_between_moves_it_goes_on_exactly(digits: data.DataSet, tmp_path: Path) -> None:
     class Stop(Hook):
-        def after_step(self, moment: Moment) -> None:
-            if moment.step == 10:
+        def after_step(self, state: TrainState) -> None:
+            if state.step == 10:
                 raise KeyboardInterrupt
 
     def run(*extra: Hook, **options) -> tuple[nn.Module, MoveMask]:
         model = build()
         mask = MoveMask(sparse(model), every=4, until=0.75, drop=0.3)
-        plan = Plan(epochs=6, batch_size=32, checkpoint_minutes=1e-9)  # a checkpoint after every step
+        plan = TrainingConfig(epochs=6, batch_size=32, checkpoint_minutes=1e-9)  # a checkpoint after every step
         train(model, digits, plan, hooks=[mask, *extra], **options)
         return model, mask
 

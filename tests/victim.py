@@ -24,8 +24,8 @@ from splinecut.experiments import runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.training import loop
-from splinecut.training.hooks import Moment
-from splinecut.training.progress import Watch
+from splinecut.training.hooks import TrainState
+from splinecut.training.progress import ConsoleProgress
 
 
 def die() -> None:
@@ -75,11 +75,11 @@ def arm(kill: str) -> None:
 def child(kill: str, out: str, experiment: Experiment, ready: int) -> None:
     arm(kill)
 
-    class Tell(Watch):
-        def after_step(self, moment: Moment) -> None:
+    class Tell(ConsoleProgress):
+        def after_step(self, state: TrainState) -> None:
             os.write(ready, b".")
 
-    runner.run(experiment, out, device="cpu", watch=Tell())
+    runner.run(experiment, out, device="cpu", progress=Tell())
 
 
 def one_process(kill: str, out: str, experiment: Experiment) -> int:

@@ -33,7 +33,7 @@ from splinecut.experiments.sweep.scheduler import shared_stages
 from splinecut.networks.models import build
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.methods.catalogue import METHODS
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 
 FILE = Path(__file__).parents[1] / "tests" / "data" / "golden.json"
 
@@ -87,8 +87,8 @@ def run_facts() -> dict[str, Any]:
             experiment = spec.Experiment.from_dict(
                 {"name": label, "model": {"name": "convnet", "preset": "digits"}, **TINY, **extra}
             )
-            quiet = Watch(Console(file=StringIO()))
-            record = run(experiment, Path(folder), device="cpu", watch=quiet, shared=Path(folder) / "shared")
+            quiet = ConsoleProgress(Console(file=StringIO()))
+            record = run(experiment, Path(folder), device="cpu", progress=quiet, shared=Path(folder) / "shared")
             there = Path(folder) / experiment.folder
             stored = json.loads((there / "record.json").read_text(encoding="utf-8"))
             found[label] = {

@@ -1,14 +1,15 @@
-"""Module paths of 0.1 that its documentation showed: they still import, with a warning, for one release."""
+"""Names and module paths of 0.1 that its documentation showed: they still work, with a warning, for one release."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {  # path in 0.1 -> path now
     "splinecut.experiments.filming": "splinecut.experiments.film.build",
@@ -55,3 +56,17 @@ def install() -> None:
     """Lets Python ask for moved modules once it has found nothing at a path."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.append(_Moved())
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__` for names that have changed in it: old name -> new name."""
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(
+            f"{module}.{name} is now {names[name]}; the old name goes in 0.3", DeprecationWarning, stacklevel=2
+        )
+        return getattr(sys.modules[module], names[name])
+
+    return find

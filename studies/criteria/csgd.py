@@ -21,7 +21,7 @@ from torch import nn
 from splinecut.experiments.measurements import measure
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
@@ -36,53 +36,55 @@ CLUSTERS = ("kmeans", "even")
 DRAWS = 3  # random choices that a twin is the mean of
 
 
-def results(bench: Bench) -> dict[str, float]:
+def results(context: RunContext) -> dict[str, float]:
     """Final accuracy of every arm, and what merging took from it, for one seed."""
-    found = {"dense": _accuracy(bench, trained(bench))}
-    longer = bench.train(trained(bench), "again").model
+    found = {"dense": _accuracy(context, trained(context))}
+    longer = context.train(trained(context), "again").model
     for keep in KEEPS:
         budget = Budget(keep, scope="layer")
         for clusters in CLUSTERS:
             row = f"{clusters}, keep {keep}"
-            ticket, found[f"{row} | final"], found[f"{row} | taken by the merge"] = merged(bench, clusters, budget)
-        tickets = [twin(ticket, DRAWS * bench.seed + number) for number in range(DRAWS)]
-        last = statistics.fmean(cut_last(bench, longer, each) for each in tickets)
-        first = statistics.fmean(_accuracy(bench, bench.train(cut(trained(bench), t), "again").model) for t in tickets)
+            ticket, found[f"{row} | final"], found[f"{row} | taken by the merge"] = merged(context, clusters, budget)
+        tickets = [twin(ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
+        last = statistics.fmean(cut_last(context, longer, each) for each in tickets)
+        first = statistics.fmean(
+            _accuracy(context, context.train(cut(trained(context), t), "again").model) for t in tickets
+        )
         for clusters in CLUSTERS:
             found[f"{clusters}, keep {keep} twin | final"] = last
             found[f"{clusters}, keep {keep} cut before training | final"] = first
     return found
 
 
-def trained(bench: Bench) -> nn.Module:
+def trained(context: RunContext) -> nn.Module:
     """The network that every arm starts from; trained once."""
-    return bench.train(bench.build(bench.seed), "train", shared_by={"method": {}}).model
+    return context.train(context.build(context.seed), "train", decided_by={"method": {}}).model
 
 
-def cut_last(bench: Bench, model: nn.Module, ticket: Ticket) -> float:
+def cut_last(context: RunContext, model: nn.Module, ticket: Ticket) -> float:
     """Accuracy after a cut, with new batch norm statistics."""
     smaller = cut(model, ticket)
-    recalibrate(smaller, bench.probe())
-    return _accuracy(bench, smaller)
+    recalibrate(smaller, context.probe())
+    return _accuracy(context, smaller)
 
 
-def merged(bench: Bench, clusters: str, budget: Budget) -> tuple[Ticket, float, float]:
+def merged(context: RunContext, clusters: str, budget: Budget) -> tuple[Ticket, float, float]:
     """The ticket of centripetal SGD, its final accuracy, and what the merge took from it."""
     before: list[float] = []
 
     class Watched(CentripetalSGD):
-        def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-            before.append(_accuracy(bench, model))
-            return super().apply(bench, model, ticket, evidence)
+        def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+            before.append(_accuracy(context, model))
+            return super().apply(context, model, ticket, evidence)
 
-    method = Watched(clusters, lr=bench.plan.optimizer.lr)  # type: ignore[arg-type]
-    outcome = prune(bench, "csgd", method, budget)
-    after = _accuracy(bench, outcome.final.model)
+    method = Watched(clusters, lr=context.plan.optimizer.lr)  # type: ignore[arg-type]
+    outcome = prune(context, "csgd", method, budget)
+    after = _accuracy(context, outcome.final.model)
     return outcome.ticket, after, before[0] - after
 
 
-def _accuracy(bench: Bench, model: nn.Module) -> float:
-    return float(measure(bench, model)["last"]["accuracy"])
+def _accuracy(context: RunContext, model: nn.Module) -> float:
+    return float(measure(context, model)["last"]["accuracy"])
 
 
 def _one_seed(recipe: str, seed: int) -> dict[str, float]:

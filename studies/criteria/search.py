@@ -30,11 +30,11 @@ from torch import nn
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import bench_of
+from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
@@ -64,39 +64,39 @@ CORRELATION = "rank correlation of fitness and trained accuracy"
 FOUND = dict[str, float]
 
 
-def legr(bench: Bench) -> FOUND:
+def legr(context: RunContext) -> FOUND:
     """Accuracy of the three rankings at 45 % of the FLOPs, recalibrated and one epoch on."""
-    dense = bench.train(bench.build(bench.seed), "train").model
+    dense = context.train(context.build(context.seed), "train").model
     budget = Budget(0.45, "flops")
-    evidence = bench.evidence(dense, LEGR, LEGR.search(bench, dense, Round(budget)))
+    evidence = context.evidence(dense, LEGR, LEGR.search(context, dense, Round(budget)))
     arms = {
         "legr": drawn(evidence, "legr", LEGR, budget),
         "norms over all layers": drawn(replace(evidence, found=None), "legr", LEGR, budget),
         "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
     }
-    found = {"dense": accuracy(bench, dense)}
+    found = {"dense": accuracy(context, dense)}
     for arm, ticket in arms.items():
-        found |= after(bench, arm, cut(dense, ticket))
+        found |= after(context, arm, cut(dense, ticket))
     return found
 
 
-def metapruning(bench: Bench) -> FOUND:
+def metapruning(context: RunContext) -> FOUND:
     """Correlation of fitness and trained accuracy at 30 % of the FLOPs, then the winner beside equal widths."""
     from scipy.stats import spearmanr
 
-    budget, model = Budget(0.3, "flops"), bench.build(bench.seed)
-    groups = bench.evidence(model, META).groups
-    net = META.trained(bench, model, groups)
-    vectors = some_widths(Space(groups, budget, META.ratios, META.window), bench.seed)
-    fitness = [META.measured(bench, net, widths, Ledger()) for widths in vectors]
+    budget, model = Budget(0.3, "flops"), context.build(context.seed)
+    groups = context.evidence(model, META).groups
+    net = META.trained(context, model, groups)
+    vectors = some_widths(Space(groups, budget, META.ratios, META.window), context.seed)
+    fitness = [META.measured(context, net, widths, Ledger()) for widths in vectors]
     order = [sorted(fitness).index(one) for one in fitness]
-    scratch = [from_scratch(bench, Ticket(first_units(groups, widths), groups)) for widths in vectors]
-    winner = prune(bench, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
-    equal = drawn(bench.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
+    scratch = [from_scratch(context, Ticket(first_units(groups, widths), groups)) for widths in vectors]
+    winner = prune(context, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
+    equal = drawn(context.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
     return {
         CORRELATION: float(spearmanr(order, scratch).statistic),
-        "metapruning | from scratch": from_scratch(bench, winner),
-        "equal widths | from scratch": from_scratch(bench, equal),
+        "metapruning | from scratch": from_scratch(context, winner),
+        "equal widths | from scratch": from_scratch(context, equal),
         "worst vector | from scratch": min(scratch),
         "best vector | from scratch": max(scratch),
     }
@@ -111,62 +111,62 @@ def some_widths(space: Space, seed: int) -> list[dict[str, int]]:
     return list(found.values())
 
 
-def from_scratch(bench: Bench, ticket: Ticket) -> float:
+def from_scratch(context: RunContext, ticket: Ticket) -> float:
     """Accuracy of the network of these widths, trained by the plan from fresh weights; the mean of several starts."""
-    starts = [replace(bench, seed=DRAWS * bench.seed + number) for number in range(DRAWS)]
+    starts = [replace(context, seed=DRAWS * context.seed + number) for number in range(DRAWS)]
     smaller = [cut(start.build(1000 + start.seed), ticket) for start in starts]
     trained = [start.train(model, "retrain").model for start, model in zip(starts, smaller, strict=True)]
-    return statistics.fmean(accuracy(bench, model) for model in trained)
+    return statistics.fmean(accuracy(context, model) for model in trained)
 
 
-def gal(bench: Bench) -> FOUND:
+def gal(context: RunContext) -> FOUND:
     """Accuracy of GAL at half of the channels, and of random filters cut before or after the same training."""
-    dense = bench.train(bench.build(bench.seed), "train").model
-    outcome = prune(bench, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
-    found = {"dense": accuracy(bench, dense), **after(bench, "gal", outcome.final.model)}
-    tickets = [twin(outcome.ticket, DRAWS * bench.seed + number) for number in range(DRAWS)]
-    distilled = alike(bench, dense, copy.deepcopy(dense))
+    dense = context.train(context.build(context.seed), "train").model
+    outcome = prune(context, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
+    found = {"dense": accuracy(context, dense), **after(context, "gal", outcome.final.model)}
+    tickets = [twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
+    distilled = alike(context, dense, copy.deepcopy(dense))
     arms: dict[str, Callable[[Ticket], nn.Module]] = {
-        "random, cut first": lambda ticket: alike(bench, dense, cut(dense, ticket)),
+        "random, cut first": lambda ticket: alike(context, dense, cut(dense, ticket)),
         "random, cut last": lambda ticket: cut(distilled, ticket),
     }
     for arm, make in arms.items():
-        each = [after(bench, arm, make(ticket)) for ticket in tickets]
+        each = [after(context, arm, make(ticket)) for ticket in tickets]
         found |= {place: statistics.fmean(one[place] for one in each) for place in each[0]}
     return found
 
 
-def alike(bench: Bench, teacher: nn.Module, student: nn.Module) -> nn.Module:
+def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Module:
     """`student` after GAL's adversarial training, without masks."""
-    torch.manual_seed(bench.seed)
-    judge = discriminator(bench.dataset.outputs)
+    torch.manual_seed(context.seed)
+    judge = discriminator(context.dataset.outputs)
     whole = copy.deepcopy(teacher).eval().requires_grad_(False)
-    groups = bench.evidence(student, GAL_).groups
+    groups = context.evidence(student, GAL_).groups
     masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
-    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, bench.processes)
-    bench.train(masked, "adversarial", [hook], GAL_._plan(bench.plan), in_paper=False)
+    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
+    context.train(masked, "adversarial", [hook], GAL_._plan(context.plan), in_paper=False)
     return student
 
 
-def after(bench: Bench, arm: str, model: nn.Module) -> FOUND:
+def after(context: RunContext, arm: str, model: nn.Module) -> FOUND:
     """Accuracy with recalibrated batch norms, then after an epoch at a small learning rate."""
-    recalibrate(model, bench.probe())
-    found = {f"{arm} | recalibrated": accuracy(bench, model)}
+    recalibrate(model, context.probe())
+    found = {f"{arm} | recalibrated": accuracy(context, model)}
     gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
-    bench.train(model, "one epoch on", plan=bench.plan.model_copy(update=gentle))
-    return {**found, f"{arm} | one epoch on": accuracy(bench, model)}
+    context.train(model, "one epoch on", plan=context.plan.model_copy(update=gentle))
+    return {**found, f"{arm} | one epoch on": accuracy(context, model)}
 
 
-def accuracy(bench: Bench, model: nn.Module) -> float:
+def accuracy(context: RunContext, model: nn.Module) -> float:
     """Test accuracy."""
-    return float(measure(bench, model)["last"]["accuracy"])
+    return float(measure(context, model)["last"]["accuracy"])
 
 
 @dataclass(frozen=True)
 class Study:
     """How one seed is done, and which arm is compared with which others."""
 
-    results: Callable[[Bench], FOUND]
+    results: Callable[[RunContext], FOUND]
     arm: str
     controls: tuple[str, ...]
 
@@ -212,12 +212,12 @@ def show(study: Study, by_seed: list[FOUND]) -> None:
     Console(width=140).print(means, table, correlation(by_seed) or "")
 
 
-def bench_for(recipe: str, seed: int) -> Bench:
+def context_for(recipe: str, seed: int) -> RunContext:
     """The bench of a recipe, with a tenth of its training images to decide by; nothing is left behind."""
     experiment = spec.load(recipe, [f"seed={seed}", "data.validation=0.1"])
-    place, quiet = devices.choose("cpu"), Watch(Console(quiet=True))
-    bench = bench_of(experiment, Path(), runner.load_data(experiment), place, devices.ALONE, quiet)
-    return replace(bench, folder=None)
+    place, quiet = devices.choose("cpu"), ConsoleProgress(Console(quiet=True))
+    context = run_context(experiment, Path(), runner.load_data(experiment), place, devices.SINGLE_PROCESS, quiet)
+    return replace(context, folder=None)
 
 
 def main() -> None:
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--method", choices=STUDIES, required=True)
     asked = parser.parse_args()
     study, started = STUDIES[asked.method], time.process_time()
-    by_seed = [study.results(bench_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
+    by_seed = [study.results(context_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
     spent = round((time.process_time() - started) / asked.seeds, 1)
     show(study, by_seed)
     Console().print(f"{spent} CPU seconds a seed")

@@ -21,11 +21,11 @@ from torch import nn
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import bench_of
+from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Method
 from splinecut.pruning.methods.channels.baselines import L2, Random
@@ -56,72 +56,72 @@ SOFT_EPOCHS = (15, 60)  # zeroed filters grow back for many epochs; in few, soft
 MOMENTS = ("recalibrated", "one epoch on")
 
 
-def accuracies(bench: Bench) -> dict[str, float]:
+def accuracies(context: RunContext) -> dict[str, float]:
     """Test accuracy of every arm at every moment, for one seed."""
     penalised = Slimming(l1=PENALTY)
-    dense = bench.build(bench.seed)
-    bench.train(dense, "train", penalised.hooks(bench, dense, Budget(0.5)))
-    found = {"dense": _accuracy(bench, dense)}
+    dense = context.build(context.seed)
+    context.train(dense, "train", penalised.hooks(context, dense, Budget(0.5)))
+    found = {"dense": _accuracy(context, dense)}
     for row, (method, budget) in ROWS.items():
-        found |= _compared(bench, row, dense, method, budget)
-    plain = bench.train(bench.build(bench.seed), "train").model
-    found |= _compared(bench, "L2 by layer, keep 0.5, no penalty", plain, *ROWS["L2 by layer, keep 0.5"])
+        found |= _compared(context, row, dense, method, budget)
+    plain = context.train(context.build(context.seed), "train").model
+    found |= _compared(context, "L2 by layer, keep 0.5, no penalty", plain, *ROWS["L2 by layer, keep 0.5"])
     bird, budget = EARLY
-    model = bench.build(bench.seed)
-    found["drawn epoch"] = len(bench.train(model, "train", bird.hooks(bench, model, budget)).history)
-    found |= _compared(bench, "early-bird, keep 0.5", model, bird, budget)
+    model = context.build(context.seed)
+    found["drawn epoch"] = len(context.train(model, "train", bird.hooks(context, model, budget)).history)
+    found |= _compared(context, "early-bird, keep 0.5", model, bird, budget)
     for epochs in SOFT_EPOCHS:
-        found |= _soft(replace(bench, plan=bench.plan.model_copy(update={"epochs": epochs})))
+        found |= _soft(replace(context, plan=context.plan.model_copy(update={"epochs": epochs})))
     return found
 
 
-def _compared(bench: Bench, row: str, model: nn.Module, method: Method, budget: Budget) -> dict[str, float]:
+def _compared(context: RunContext, row: str, model: nn.Module, method: Method, budget: Budget) -> dict[str, float]:
     """A criterion's accuracy, its twins' and that of a uniform random choice, for one network and budget."""
-    evidence = bench.evidence(model, method)
+    evidence = context.evidence(model, method)
     ticket = drawn(evidence, row, method, budget)
 
     def uniform(seed: int) -> Ticket:
         return drawn(replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer"))
 
-    arms = {"": [ticket], " twin": _draws(bench, lambda s: twin(ticket, s)), " uniform": _draws(bench, uniform)}
+    arms = {"": [ticket], " twin": _draws(context, lambda s: twin(ticket, s)), " uniform": _draws(context, uniform)}
     found = {}
     for arm, tickets in arms.items():
-        both = [list(_after(bench, model, each)) for each in tickets]
-        for moment, values in zip(MOMENTS, zip(*both, strict=True), strict=True):
-            found[f"{row}{arm} | {moment}"] = statistics.fmean(values)
+        both = [list(_after(context, model, each)) for each in tickets]
+        for state, values in zip(MOMENTS, zip(*both, strict=True), strict=True):
+            found[f"{row}{arm} | {state}"] = statistics.fmean(values)
     return found
 
 
-def _draws(bench: Bench, draw: Callable[[int], Ticket]) -> list[Ticket]:
-    return [draw(DRAWS * bench.seed + number) for number in range(DRAWS)]
+def _draws(context: RunContext, draw: Callable[[int], Ticket]) -> list[Ticket]:
+    return [draw(DRAWS * context.seed + number) for number in range(DRAWS)]
 
 
-def _after(bench: Bench, model: nn.Module, ticket: Ticket) -> Iterator[float]:
+def _after(context: RunContext, model: nn.Module, ticket: Ticket) -> Iterator[float]:
     """Accuracy after the cut with recalibrated batch norms, then after an epoch at a small learning rate."""
     smaller = cut(model, ticket)
-    recalibrate(smaller, bench.probe())
-    yield _accuracy(bench, smaller)
+    recalibrate(smaller, context.probe())
+    yield _accuracy(context, smaller)
     gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
-    bench.train(smaller, "one epoch on", plan=bench.plan.model_copy(update=gentle))
-    yield _accuracy(bench, smaller)
+    context.train(smaller, "one epoch on", plan=context.plan.model_copy(update=gentle))
+    yield _accuracy(context, smaller)
 
 
-def _soft(bench: Bench) -> dict[str, float]:
-    row = f"sfp, keep 0.5, {bench.plan.epochs} epochs"
-    outcome = prune(bench, "sfp", SoftFilters(), Budget(0.5, scope="layer"))
-    plain = bench.train(bench.build(bench.seed), "train").model
-    tickets = _draws(bench, lambda seed: twin(outcome.ticket, seed))
-    at_the_end = [next(_after(bench, plain, ticket)) for ticket in tickets]
-    first = cut(bench.build(bench.seed), tickets[0])
+def _soft(context: RunContext) -> dict[str, float]:
+    row = f"sfp, keep 0.5, {context.plan.epochs} epochs"
+    outcome = prune(context, "sfp", SoftFilters(), Budget(0.5, scope="layer"))
+    plain = context.train(context.build(context.seed), "train").model
+    tickets = _draws(context, lambda seed: twin(outcome.ticket, seed))
+    at_the_end = [next(_after(context, plain, ticket)) for ticket in tickets]
+    first = cut(context.build(context.seed), tickets[0])
     return {
-        f"{row} | recalibrated": _accuracy(bench, outcome.final.model),
+        f"{row} | recalibrated": _accuracy(context, outcome.final.model),
         f"{row} twin | recalibrated": statistics.fmean(at_the_end),
-        f"{row} cut before training | recalibrated": _accuracy(bench, bench.train(first, "train").model),
+        f"{row} cut before training | recalibrated": _accuracy(context, context.train(first, "train").model),
     }
 
 
-def _accuracy(bench: Bench, model: nn.Module) -> float:
-    return float(measure(bench, model)["last"]["accuracy"])
+def _accuracy(context: RunContext, model: nn.Module) -> float:
+    return float(measure(context, model)["last"]["accuracy"])
 
 
 def bench_for(recipe: str, seed: int) -> Bench:
@@ -129,7 +129,8 @@ def bench_for(recipe: str, seed: int) -> Bench:
     experiment = spec.load(recipe, [f"seed={seed}"])
     dataset, device = runner.load_data(experiment), devices.choose("cpu")
     return replace(
-        bench_of(experiment, Path(), dataset, device, devices.ALONE, Watch(Console(quiet=True))), folder=None
+        run_context(experiment, Path(), dataset, device, devices.SINGLE_PROCESS, ConsoleProgress(Console(quiet=True))),
+        folder=None,
     )
 
 

@@ -19,10 +19,10 @@ from torch import nn
 from splinecut.experiments.measurements import measure
 from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget, best, even_keep
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
-from splinecut.pruning.methods.channels.thinet import ThiNet, least_squares, taken_apart
+from splinecut.pruning.methods.channels.thinet import ThiNet, channel_contributions, least_squares
 from splinecut.pruning.ticket import Ticket
 from studies.criteria.slimming import bench_for
 from studies.support.pairing import compare
@@ -41,40 +41,42 @@ class Chance(ThiNet):
         return {group.name: generator.random(group.size) for group in evidence.groups}
 
 
-def results(bench: Bench) -> dict[str, float]:
+def results(context: RunContext) -> dict[str, float]:
     """Every variant and its twin at every moment, for one seed."""
-    dense = bench.build(bench.seed)
-    bench.train(dense, "train")
-    found = {"dense": _accuracy(bench, dense)}
+    dense = context.build(context.seed)
+    context.train(dense, "train")
+    found = {"dense": _accuracy(context, dense)}
     for rescale in (False, True):
         how = "rescaled" if rescale else "weights left alone"
-        draws = [cut_by(bench, dense, Chance(rescale=rescale), DRAWS * bench.seed + n) for n in range(DRAWS)]
+        draws = [cut_by(context, dense, Chance(rescale=rescale), DRAWS * context.seed + n) for n in range(DRAWS)]
         for variant in ("removal", "selection"):
             method = ThiNet(variant, rescale=rescale)
-            for moment, value in cut_by(bench, dense, method, bench.seed).items():
-                found[f"{variant}, {how} | {moment}"] = value
-                found[f"{variant}, {how} twin | {moment}"] = statistics.fmean(draw[moment] for draw in draws)
+            for state, value in cut_by(context, dense, method, context.seed).items():
+                found[f"{variant}, {how} | {state}"] = value
+                found[f"{variant}, {how} twin | {state}"] = statistics.fmean(draw[state] for draw in draws)
     return found
 
 
-def cut_by(bench: Bench, model: nn.Module, method: ThiNet, seed: int) -> dict[str, float]:
+def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> dict[str, float]:
     """What a variant achieves when it cuts all layers in turn."""
     explained = []
-    for name, kept in even_keep(bench.evidence(model, method).groups, BUDGET).items():
-        evidence = replace(bench.evidence(model, method), seed=seed)
+    for name, kept in even_keep(context.evidence(model, method).groups, BUDGET).items():
+        evidence = replace(context.evidence(model, method), seed=seed)
         chosen = best(method.score(evidence, BUDGET)[name], int(kept.sum()))
-        explained.append(_explained(bench, method, evidence, evidence.groups[name], chosen))
-        model = method.apply(bench, model, Ticket({name: chosen}, evidence.groups), evidence)
-    found = {"explained": statistics.fmean(explained), "at once": _accuracy(bench, model)}
-    bench.train(model, "one epoch on", plan=GENTLE.between(bench.plan))
-    return {**found, "one epoch on": _accuracy(bench, model)}
+        explained.append(_explained(context, method, evidence, evidence.groups[name], chosen))
+        model = method.apply(context, model, Ticket({name: chosen}, evidence.groups), evidence)
+    found = {"explained": statistics.fmean(explained), "at once": _accuracy(context, model)}
+    context.train(model, "one epoch on", plan=GENTLE.between(context.plan))
+    return {**found, "one epoch on": _accuracy(context, model)}
 
 
-def _explained(bench: Bench, method: ThiNet, evidence: Evidence, group: UnitGroup, kept: np.ndarray) -> float:
+def _explained(context: RunContext, method: ThiNet, evidence: Evidence, group: UnitGroup, kept: np.ndarray) -> float:
     """1 - |y - X_kept w|^2 / |y|^2 on images behind those of the probe; w from the probe, as the method takes it."""
     (reader,) = readers(evidence.model, group)
     n = len(evidence.probe)
-    fresh = taken_apart(evidence.model, [group], bench.probe(2 * n)[n:], method.positions, evidence.seed + 1)
+    fresh = channel_contributions(
+        evidence.model, [group], context.probe(2 * n)[n:], method.positions, evidence.seed + 1
+    )
     factors = np.ones(int(kept.sum()))
     if method.rescale:
         factors = least_squares(method.parts(evidence, [group])[reader.place], kept)
@@ -83,8 +85,8 @@ def _explained(bench: Bench, method: ThiNet, evidence: Evidence, group: UnitGrou
     return 1 - float(np.square(missing).sum() / np.square(parts.sum(1)).sum())
 
 
-def _accuracy(bench: Bench, model: nn.Module) -> float:
-    return float(measure(bench, model)["last"]["accuracy"])
+def _accuracy(context: RunContext, model: nn.Module) -> float:
+    return float(measure(context, model)["last"]["accuracy"])
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from rich.table import Table
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import bench_of
+from splinecut.experiments.plan import run_context
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
-from splinecut.pruning.weight_mask import HoldZeros
+from splinecut.pruning.weight_mask import WeightMaskHook
 from splinecut.training import devices
 from splinecut.training.progress import Watch
 from studies.support.intervals import plus_minus
@@ -54,10 +54,10 @@ def accuracies(recipe: str, seed: int, runs: Path) -> dict[str, float]:
 def masked_accuracy(experiment: spec.Experiment, ticket: Ticket) -> float:
     """Test accuracy of the experiment's network, trained from its start under the ticket's mask."""
     dataset = runner.load_data(experiment)
-    bench = bench_of(experiment, Path(), dataset, devices.choose("cpu"), devices.ALONE, Watch())
-    bench = replace(bench, folder=None)  # nothing is left behind
-    model = bench.train(bench.build(bench.seed), "twin", [HoldZeros(ticket.keep)]).model
-    return float(measure(bench, model)["last"]["accuracy"])
+    context = run_context(experiment, Path(), dataset, devices.choose("cpu"), devices.SINGLE_PROCESS, ConsoleProgress())
+    context = replace(context, folder=None)  # nothing is left behind
+    model = context.train(context.build(context.seed), "twin", [WeightMaskHook(ticket.keep)]).model
+    return float(measure(context, model)["last"]["accuracy"])
 
 
 def comparisons(by_seed: list[dict[str, float]]) -> list[Comparison]:

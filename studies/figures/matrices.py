@@ -50,12 +50,12 @@ class Watchers(Hook):
     def __init__(self, birds: dict[str, EarlyBird]) -> None:
         self.birds = birds
 
-    def start(self, moment: Moment) -> None:
-        self.after_epoch(moment)
+    def start(self, state: TrainState) -> None:
+        self.after_epoch(state)
 
-    def after_epoch(self, moment: Moment) -> bool:
+    def after_epoch(self, state: TrainState) -> bool:
         for bird in self.birds.values():
-            bird.observe(moment.model)
+            bird.observe(state.model)
         return False
 
 

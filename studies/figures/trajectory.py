@@ -28,7 +28,7 @@ from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.plotting import layer_colours
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training.evaluate import evaluate
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from splinecut.training.seeding import generator
 from studies.support.panels import Chart, near_boundary, parser, sheet
@@ -54,19 +54,19 @@ class Follow(Hook):
     seen: dict[int, Codes] = field(default_factory=dict)
     networks: dict[int, nn.Module] = field(default_factory=dict)
 
-    def start(self, moment: Moment) -> None:
-        self._look(moment)
+    def start(self, state: TrainState) -> None:
+        self._look(state)
 
-    def after_step(self, moment: Moment) -> bool:
-        self._look(moment)
-        return moment.step >= self.last
+    def after_step(self, state: TrainState) -> bool:
+        self._look(state)
+        return state.step >= self.last
 
-    def _look(self, moment: Moment) -> None:
-        if moment.step in self.steps:
-            self.bird.observe(moment.model)
-            self.seen[moment.step] = self.bird.seen[-1]
-        if moment.step in self.pictured:
-            self.networks[moment.step] = copy.deepcopy(moment.model).eval()
+    def _look(self, state: TrainState) -> None:
+        if state.step in self.steps:
+            self.bird.observe(state.model)
+            self.seen[state.step] = self.bird.seen[-1]
+        if state.step in self.pictured:
+            self.networks[state.step] = copy.deepcopy(state.model).eval()
 
 
 def followed(task: Task, seed: int) -> Follow:

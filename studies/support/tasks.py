@@ -14,7 +14,7 @@ from splinecut.geometry.slices import Slice
 from splinecut.networks import models
 from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming
 from splinecut.training import data
-from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.data.tensor_split import digest
 from splinecut.training.hooks import Hook
@@ -35,7 +35,7 @@ class Task:
 
     build: Callable[[int], nn.Module]
     load: Callable[[int], DataSet]
-    plan: Plan
+    plan: TrainingConfig
     region: Slice
     steps: int
     pictured: tuple[float, ...]
@@ -46,15 +46,19 @@ class Task:
     zoom: float | None = None
 
 
-SLOWLY = Plan(  # the paper: 10,000 steps of plain SGD; 6 an epoch
+SLOWLY = TrainingConfig(  # the paper: 10,000 steps of plain SGD; 6 an epoch
     epochs=1667,
     optimizer=Optimizer(lr=0.01, momentum=0.0, weight_decay=0.0),
     schedule=Schedule(name="constant"),
 )
-QUICKLY = Plan(epochs=100, batch_size=64, optimizer=Optimizer(lr=0.05, weight_decay=0.0))  # 2,300 steps, 23 an epoch
+QUICKLY = TrainingConfig(
+    epochs=100, batch_size=64, optimizer=Optimizer(lr=0.05, weight_decay=0.0)
+)  # 2,300 steps, 23 an epoch
 
 
-def fcnet(hidden: Sequence[int] = (20,), plan: Plan = SLOWLY, steps: int = 10_000, activation: str = "relu") -> Task:
+def fcnet(
+    hidden: Sequence[int] = (20,), plan: TrainingConfig = SLOWLY, steps: int = 10_000, activation: str = "relu"
+) -> Task:
     """The paper's FCNet; its published code has one hidden layer."""
     return Task(
         build=lambda seed: models.build("mlp", 2, 2, activation=activation, hidden=tuple(hidden), seed=seed),
@@ -79,7 +83,7 @@ def convnet(data_dir: Path | None = None, digits: Sequence[int] = (6, 9), epochs
     first = [int((whole.test.targets == digit).nonzero()[0, 0]) for digit in (6, 9)]
     six, nine = whole.test.examples(first)
     rows = len(only(whole, digits).train)
-    plan = Plan(epochs=epochs, batch_size=128)
+    plan = TrainingConfig(epochs=epochs, batch_size=128)
     return Task(
         build=lambda seed: models.build("convnet", classes=len(digits), in_channels=1, preset="paper", seed=seed),
         load=lambda seed: only(data.load("mnist", data_dir=data_dir, seed=seed), digits),

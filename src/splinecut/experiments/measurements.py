@@ -10,8 +10,8 @@ from torch import nn
 
 from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import Bench, KeepBest
-from splinecut.pruning.engine.driver import Outcome
+from splinecut.pruning.engine.context import KeepBest, RunContext
+from splinecut.pruning.engine.driver import PruningResult
 from splinecut.pruning.methods.channels.slimming import emptied
 from splinecut.pruning.weight_mask import nonzeros
 from splinecut.training.evaluate import evaluate
@@ -21,7 +21,7 @@ from splinecut.training.loop import Diverged
 MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
 
 
-def pruning_facts(outcome: Outcome, bird: EarlyBird | None) -> dict[str, Any]:
+def pruning_facts(outcome: PruningResult, bird: EarlyBird | None) -> dict[str, Any]:
     """What the record keeps of a pruned run: what was asked, what was achieved, when it was drawn."""
     ticket, dense = outcome.ticket, outcome.dense
     history = dense.history if dense else []
@@ -63,22 +63,22 @@ def _one_layer(codes: Codes, i: int) -> Codes:
 
 
 def measure(
-    bench: Bench, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
+    context: RunContext, model: nn.Module, best: KeepBest | None = None, when: str = "after training"
 ) -> dict[str, dict[str, Any]]:
     """Test metrics of the last weights and of the ones best by validation; the model is left with the last.
 
     Refuses a loss that is not finite: the last step of a training is seen by no later loss.
     """
-    flops = bench.flops(model)
+    flops = context.flops(model)
 
     def look() -> dict[str, Any]:
-        dataset = bench.dataset
-        bench.ledger.charge("test", flops, len(dataset.test), FORWARD)
-        metrics = evaluate(model, dataset.test, dataset.task, device=bench.device, processes=bench.processes)
+        dataset = context.dataset
+        context.ledger.charge("test", flops, len(dataset.test), FORWARD)
+        metrics = evaluate(model, dataset.test, dataset.task, device=context.device, processes=context.processes)
         if not math.isfinite(metrics.loss):
             raise Diverged(
                 f"the test loss {when} is {metrics.loss}; lower the learning rate (training.optimizer.lr is "
-                f"{bench.plan.optimizer.lr:g}) or check the network and the inputs"
+                f"{context.plan.optimizer.lr:g}) or check the network and the inputs"
             )
         return asdict(metrics)
 

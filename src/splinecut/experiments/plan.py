@@ -1,7 +1,7 @@
 """What a recipe alone decides, settled once: `plan(experiment)` resolves method, budget, recovery and refit.
 
 Everything that runs an experiment reads its plan: the runner, the scheduler of a sweep, its workers, to which it is
-pickled. The network, the bench and the detector of a run are built from it here too.
+pickled. The network, the context and the detector of a run are built from it here too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.method import Method, Recovery
 from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.training.data import DataSet
 from splinecut.training.devices import Processes
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,16 @@ def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = Non
     return model
 
 
-def bench_of(
+def run_context(
     asked: Experiment | Plan,
     folder: Path,
     dataset: DataSet,
     device: torch.device,
     processes: Processes,
-    watch: Watch,
+    progress: ConsoleProgress,
     shared: Path | None = None,
-) -> Bench:
-    """The bench on which a run takes place."""
+) -> RunContext:
+    """Everything that a run works with."""
     made = plan(asked)
     experiment, method, budget = made.experiment, made.method, made.budget
     facts = {"model": experiment.model.model_dump(mode="json"), "data": dataset.hash}
@@ -93,7 +93,7 @@ def bench_of(
         facts["residual"] = made.residual
     if experiment.start.is_trained:  # absent otherwise: shared trainings keep the names they had before starts
         facts["initial weights"] = experiment.start.model_dump(mode="json")
-    bench = Bench(
+    context = RunContext(
         build=lambda seed: build_model(experiment, dataset, seed),
         dataset=dataset,
         plan=experiment.training,
@@ -103,27 +103,29 @@ def bench_of(
         facts=facts,
         device=device,
         processes=processes,
-        watch=watch,
+        progress=progress,
         residual=made.residual,
         refit=made.refit,
         probe_size=experiment.probe,
         start=experiment.start,
     )
     if experiment.film is None:
-        return bench
+        return context
     if experiment.method and method and not method.trains_first:
         raise InputError(
             f"{experiment.method.name} prunes before any training, so there is none to film; leave [film] out"
         )
-    return filmed(bench, experiment.film, experiment.name)
+    return filmed(context, experiment.film, experiment.name)
 
 
-def early_bird(experiment: Experiment, bench: Bench) -> EarlyBird | None:
+def early_bird(experiment: Experiment, context: RunContext) -> EarlyBird | None:
     """The detector the experiment asks for."""
     asked = experiment.detector
     if asked is None:
         return None
-    return EarlyBird(bench.probe(asked.probe), asked.rule, asked.threshold, asked.window, asked.every, seed=bench.seed)
+    return EarlyBird(
+        context.probe(asked.probe), asked.rule, asked.threshold, asked.window, asked.every, seed=context.seed
+    )
 
 
 def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:

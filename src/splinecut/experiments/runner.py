@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
 from splinecut.experiments.measurements import measure, pruning_facts
-from splinecut.experiments.plan import Plan, bench_of, early_bird, plan
+from splinecut.experiments.plan import Plan, early_bird, plan, run_context
 from splinecut.experiments.records import Record
 from splinecut.experiments.run_folder import commit, describe, versions
 from splinecut.locking import locked
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
-from splinecut.pruning.engine.context import Bench, Trained
-from splinecut.pruning.engine.driver import RESTART, Detect, prune
+from splinecut.pruning.engine.context import RunContext, TrainingResult
+from splinecut.pruning.engine.driver import RESTART, DetectorHook, prune
 from splinecut.training import data, devices
 from splinecut.training import energy_model as tx2
-from splinecut.training.initialization import Start
-from splinecut.training.progress import Watch
+from splinecut.training.initialization import Initialization
+from splinecut.training.progress import ConsoleProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LATENCY_BATCHES = (1, 128)
 AFTER_CUT = (RESTART, "retrain", "test")  # phases of the network as it is cut at last
-NO_START = Start().model_dump(mode="json")
+NO_START = Initialization().model_dump(mode="json")
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
     out: str | Path = "runs",
     data_dir: str | Path | None = None,
     device: str = "auto",
-    watch: Watch | None = None,
+    progress: ConsoleProgress | None = None,
     shared: str | Path | None = None,
     loader: Loader | None = None,
 ) -> Record:
@@ -61,9 +61,9 @@ def run(
     folder = Path(out) / asked.folder
     if records.is_complete(folder):
         return records.load(folder)
-    watch = watch or Watch()
+    progress = progress or ConsoleProgress()
     with devices.processes(devices.choose(device)) as (processes, place):
-        holding = locked(folder) if processes.is_first else nullcontext()
+        holding = locked(folder) if processes.is_main else nullcontext()
         try:
             with holding:
                 if records.is_complete(folder):  # by another process, while this one got here
@@ -71,9 +71,9 @@ def run(
                 dataset = (loader or load_data)(asked, data_dir)
                 common = Path(shared) if shared else None
                 made = plan(experiment)
-                return _run(made, bench_of(made, folder, dataset, place, processes, watch, common))
+                return _run(made, run_context(made, folder, dataset, place, processes, progress, common))
         finally:
-            watch.close()
+            progress.close()
 
 
 def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> DataSet:
@@ -89,43 +89,46 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
     )
 
 
-def _run(made: Plan, bench: Bench) -> Record:
+def _run(made: Plan, context: RunContext) -> Record:
     """Train -> detect -> prune -> retrain -> measure -> record."""
-    assert bench.folder is not None
+    assert context.folder is not None
     experiment = made.experiment
-    if bench.processes.is_first:
-        describe(bench.folder, experiment)
-    bird = early_bird(experiment, bench)
+    if context.processes.is_main:
+        describe(context.folder, experiment)
+    bird = early_bird(experiment, context)
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
     if experiment.method is None or made.method is None or made.budget is None:
-        final = bench.train(
-            bench.begin(), "train", [Detect(bird)] if bird else [], shared_by={"method": {}} if not bird else None
+        final = context.train(
+            context.initial_model(),
+            "train",
+            [DetectorHook(bird)] if bird else [],
+            decided_by={"method": {}} if not bird else None,
         )
     else:
 
         def after_cut(model: nn.Module) -> None:
-            test["after cut"] = measure(bench, model, when="after the cut")["last"]
+            test["after cut"] = measure(context, model, when="after the cut")["last"]
 
         name = experiment.method.name
-        outcome = prune(bench, name, made.method, made.budget, bird, made.recovery, after_cut)
+        outcome = prune(context, name, made.method, made.budget, bird, made.recovery, after_cut)
         final, ticket, pruning = outcome.final, outcome.ticket, pruning_facts(outcome, bird)
-    test |= measure(bench, final.model, final.best)
-    record = _record(experiment, bench, final, test, pruning)
-    if bench.processes.is_first:
-        _finish(bench.folder, final, ticket, record)
-    bench.processes.wait()
+    test |= measure(context, final.model, final.best)
+    record = _record(experiment, context, final, test, pruning)
+    if context.processes.is_main:
+        _finish(context.folder, final, ticket, record)
+    context.processes.wait()
     return record
 
 
 def _record(
     experiment: Experiment,
-    bench: Bench,
-    final: Trained,
+    context: RunContext,
+    final: TrainingResult,
     test: dict[str, dict[str, Any]],
     pruning: dict[str, Any] | None,
 ) -> Record:
-    model, shape = final.model, bench.dataset.input_shape
+    model, shape = final.model, context.dataset.input_shape
     return Record(
         name=experiment.name,
         digest=experiment.digest,
@@ -134,15 +137,15 @@ def _record(
         history=final.history,
         parameters=cost.parameters(model),
         forward_flops=cost.forward_flops(model, shape),
-        ledger=bench.ledger.to_dict(),
-        energy=_energy(bench, model),
+        ledger=context.ledger.to_dict(),
+        energy=_energy(context, model),
         latency={str(batch): latency(model, shape, batch) for batch in LATENCY_BATCHES},
         pruning=pruning,
-        shared=sorted(bench.used),
-        data_hash=bench.dataset.hash,
+        shared=sorted(context.used),
+        data_hash=context.dataset.hash,
         versions=versions(),
         commit=commit(),
-        device=str(bench.device),
+        device=str(context.device),
     )
 
 
@@ -155,10 +158,12 @@ def asked_of(experiment: Experiment) -> dict[str, Any]:
     return asked
 
 
-def _energy(bench: Bench, model: nn.Module) -> dict[str, Any]:
+def _energy(context: RunContext, model: nn.Module) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    moved = bytes_of_route(bench.ledger, bench.build(bench.seed).to(bench.dtype), model, bench.dataset.input_shape)
-    total = bench.ledger.total
+    moved = bytes_of_route(
+        context.ledger, context.build(context.seed).to(context.dtype), model, context.dataset.input_shape
+    )
+    total = context.ledger.total
     return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
 
 
@@ -177,7 +182,7 @@ def _bytes_per_flop(model: nn.Module, shape: tuple[int, ...]) -> float:
     return spent.bytes / max(1, spent.flops)
 
 
-def _finish(folder: Path, final: Trained, ticket: Ticket | None, record: Record) -> None:
+def _finish(folder: Path, final: TrainingResult, ticket: Ticket | None, record: Record) -> None:
     """Ticket and weights first, the record after them: it marks the run complete."""
     if ticket is not None:
         ticket.save(folder / ("ticket.safetensors" if ticket.kind == "weights" else "ticket.json"))

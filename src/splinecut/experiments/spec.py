@@ -93,7 +93,7 @@ class RetrainSpec(Frozen):
     length: Literal["full", "remaining", "none"] | None = None
     epochs: Annotated[int, Field(ge=1)] | None = None  # of a full retraining, instead of the plan's
     weights: Literal["inherit", "rewind", "reinit"] | None = None
-    start: Annotated[Start, BeforeValidator(_named)] = Start()  # of fresh weights
+    start: Annotated[Initialization, BeforeValidator(_named)] = Initialization()  # of fresh weights
 
 
 class FilmSpec(Frozen):

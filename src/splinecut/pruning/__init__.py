@@ -9,10 +9,11 @@ methods themselves are `pruning.methods`; neither cuts tensors, which is `networ
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 _HOME = {  # name -> the module it lives in
-    "Bench": "splinecut.pruning.engine.context",
+    "RunContext": "splinecut.pruning.engine.context",
     "Budget": "splinecut.pruning.budget",
     "CONTINUE": "splinecut.pruning.method",
     "EarlyBird": "splinecut.pruning.detect",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.budget import Budget as Budget
     from splinecut.pruning.budget import select as select
     from splinecut.pruning.detect import EarlyBird as EarlyBird
-    from splinecut.pruning.engine.context import Bench as Bench
+    from splinecut.pruning.engine.context import RunContext as RunContext
     from splinecut.pruning.engine.driver import prune as prune
     from splinecut.pruning.evidence import Evidence as Evidence
     from splinecut.pruning.evidence import readers as readers
@@ -57,7 +58,15 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.ticket import Ticket as Ticket
 
 
+_RENAMED = {"Bench": "RunContext"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warnings.warn(
+            f"splinecut.pruning.{name} is now {_RENAMED[name]}; the old name goes in 0.3", DeprecationWarning, 2
+        )
+        name = _RENAMED[name]
     if name not in _HOME:
         raise AttributeError(f"module 'splinecut.pruning' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -183,7 +183,7 @@ def stop() -> None:
 
 
 @dataclass
-class Moments:
+class RunningCovariance:
     """Mean and covariance of the rows seen so far, in float64.
 
     Sums are of what exceeds `origin`, the mean of the first rows: units that are far from zero but hardly move would
@@ -196,7 +196,7 @@ class Moments:
     n_rows: int = 0
 
     @classmethod
-    def of(cls, size: int) -> Moments:
+    def of(cls, size: int) -> RunningCovariance:
         return cls(np.zeros(size), np.zeros(size), np.zeros((size, size)))
 
     def add(self, rows: Float[Tensor, "rows units"]) -> None:
@@ -228,13 +228,13 @@ class Moments:
 
 def moments(
     model: nn.Module, probe: Tensor | Arguments, wanted: Sequence[Reader], n_rows: int = ROWS
-) -> tuple[dict[tuple[str, str], Moments], dict[tuple[str, str], int]]:
+) -> tuple[dict[tuple[str, str], RunningCovariance], dict[tuple[str, str], int]]:
     """Mean and covariance of what the units send to each reader, by its place, and how many rows it sees in all.
 
     One pass of the probe. At most about `n_rows` rows of a reader are looked at.
     """
     arguments = as_arguments(probe)
-    found = {reader.place: Moments.of(len(reader.columns)) for reader in wanted}
+    found = {reader.place: RunningCovariance.of(len(reader.columns)) for reader in wanted}
     rows = dict.fromkeys(found, 0)
     most = int(n_rows * batch_size(arguments) / count(arguments))
     see: dict[str, Callable[[Tensor], None]] = {}

@@ -18,17 +18,17 @@ import numpy as np
 from jaxtyping import Float
 
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.training.initialization import Start
+from splinecut.training.initialization import Initialization
 
 if TYPE_CHECKING:
     from torch import nn
 
     from splinecut.networks.groups.values import Groups
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.evidence import Evidence
     from splinecut.pruning.ticket import Ticket
-    from splinecut.pruning.weight_mask import HoldZeros
-    from splinecut.training.config import Plan
+    from splinecut.pruning.weight_mask import WeightMaskHook
+    from splinecut.training.config import TrainingConfig
     from splinecut.training.hooks import Hook
 
 Scores = dict[str, Float[np.ndarray, " *units"]]
@@ -48,7 +48,7 @@ class Recovery:
     length: Literal["full", "remaining", "none"] = "full"
     weights: Literal["inherit", "rewind", "reinit"] = "inherit"
     step: int = 0
-    start: Start = field(default_factory=Start)
+    start: Initialization = field(default_factory=Initialization)
     epochs: int | None = None
 
 
@@ -72,7 +72,7 @@ class Method:
     """The course that most methods take: train, score once, cut, train again."""
 
     units: ClassVar[Literal["channels", "weights"]] = "channels"
-    moment: ClassVar[str] = "after training"
+    state: ClassVar[str] = "after training"
     reference: ClassVar[str] = ""
     trains_first: ClassVar[bool] = True
     is_random: ClassVar[bool] = False  # the score depends on the seed, so permuting units does not permute it
@@ -106,15 +106,15 @@ class Method:
         """Which units stay. `groups` is None where units are single weights; `found` is what `search` gave."""
         return select(scores, budget, groups)
 
-    def prepare(self, bench: Bench, model: nn.Module) -> nn.Module:
+    def prepare(self, context: RunContext, model: nn.Module) -> nn.Module:
         """The network that the first training starts from."""
         return model
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         """What steps into every training before the last cut."""
         return ()
 
-    def retrain_hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+    def retrain_hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         """What steps into the training after the last cut."""
         return ()
 
@@ -130,23 +130,23 @@ class Method:
         """The turns of the driver; before each but the first the network is trained by the plan of `between`."""
         return (Round(budget),)
 
-    def between(self, plan: Plan) -> Plan:
+    def between(self, plan: TrainingConfig) -> TrainingConfig:
         """How the network is trained between two rounds."""
         return plan
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Any:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Any:
         """Work that must precede the score; what it returns is `evidence.found`. It may train `model` in place."""
         return None
 
-    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+    def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
         """The network with the ticket applied: cut and refitted, or with its removed weights at zero."""
-        return bench.apply(model, ticket)
+        return context.apply(model, ticket)
 
-    def holder(self, keep: Keep) -> HoldZeros:
+    def holder(self, keep: Keep) -> WeightMaskHook:
         """What keeps removed single weights at zero in training."""
-        from splinecut.pruning.weight_mask import HoldZeros
+        from splinecut.pruning.weight_mask import WeightMaskHook
 
-        return HoldZeros(keep)
+        return WeightMaskHook(keep)
 
 
 def _depth(kind: type, name: str) -> int:

@@ -15,7 +15,7 @@ from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN
 
 if TYPE_CHECKING:
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 
 def prunable_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -32,7 +32,7 @@ def prunable_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def zero_out(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
+def apply_weight_mask(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]) -> None:
     """Sets the removed weights to zero, in place."""
     with torch.no_grad():
         for name, stays in keep.items():
@@ -46,7 +46,7 @@ def nonzeros(model: nn.Module) -> tuple[int, int]:
     return sum(int(weight.count_nonzero()) for weight in weights), sum(weight.numel() for weight in weights)
 
 
-def idle_flops(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]], shape: tuple[int, ...]) -> int:
+def masked_flops(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]], shape: tuple[int, ...]) -> int:
     """FLOPs of one input's forward pass that multiply by removed weights; `shape` is the input's.
 
     A layer spends the same on each of its weights, so it is the share of them that is gone.
@@ -56,7 +56,7 @@ def idle_flops(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"]]
     return sum(per_layer[name] * int((~stays).sum()) // stays.size for name, stays in keep.items())
 
 
-class HoldZeros(Hook):
+class WeightMaskHook(Hook):
     """Zeroes the gradients of removed weights as they arrive, and the weights again after each step.
 
     Without gradient their momentum stays zero too: training starts with a fresh optimiser. `keep` maps a parameter's
@@ -80,26 +80,26 @@ class HoldZeros(Hook):
         }
         self._fill(model)
 
-    def start(self, moment: Moment) -> None:
-        self.move(moment.model, self.keep)
+    def start(self, state: TrainState) -> None:
+        self.move(state.model, self.keep)
 
-    def after_backward(self, moment: Moment) -> bool | None:
-        moment.spared_flops = TRAIN * self.idle_flops(moment)
+    def after_backward(self, state: TrainState) -> bool | None:
+        state.spared_flops = TRAIN * self.masked_flops(state)
         for name, gone in self._gone.items():
-            gradient = moment.model.get_parameter(name).grad
+            gradient = state.model.get_parameter(name).grad
             if gradient is not None:
                 gradient.masked_fill_(gone, 0)
         return None
 
-    def idle_flops(self, moment: Moment) -> int:
+    def masked_flops(self, state: TrainState) -> int:
         """FLOPs that one input's forward pass spends on removed weights."""
         if self._idle is None:
-            assert moment.batch is not None
-            self._idle = idle_flops(moment.model, self.keep, tuple(moment.batch[0].shape[1:]))
+            assert state.batch is not None
+            self._idle = masked_flops(state.model, self.keep, tuple(state.batch[0].shape[1:]))
         return self._idle
 
-    def after_step(self, moment: Moment) -> None:
-        self._fill(moment.model)
+    def after_step(self, state: TrainState) -> None:
+        self._fill(state.model)
 
     def _fill(self, model: nn.Module) -> None:
         with torch.no_grad():

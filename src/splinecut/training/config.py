@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from splinecut.moved import renamed
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -84,7 +86,7 @@ class Schedule(Frozen):
         return rise * self.gamma**passed
 
 
-class Plan(Frozen):
+class TrainingConfig(Frozen):
     """One training: how long, in what batches, by which optimiser and schedule.
 
     `precision` is the dtype of weights and activations; on CUDA float32 trains under automatic mixed precision
@@ -101,3 +103,6 @@ class Plan(Frozen):
     amp: bool = True
     channels_last: bool = True
     checkpoint_minutes: Positive = 5.0
+
+
+__getattr__ = renamed(__name__, {"Plan": "TrainingConfig"})

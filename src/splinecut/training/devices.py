@@ -37,7 +37,7 @@ class Processes:
     world: int = 1
 
     @property
-    def is_first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and speaks to the user."""
         return self.rank == 0
 
@@ -68,7 +68,7 @@ class Processes:
             torch.distributed.barrier()
 
 
-ALONE = Processes()
+SINGLE_PROCESS = Processes()
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
     than one process does. Without it they are the same up to rounding.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield ALONE, device
+        yield SINGLE_PROCESS, device
         return
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))

@@ -37,7 +37,7 @@ def evaluate(
     task: str = "classification",
     batch_size: int = 512,
     device: torch.device | str = "cpu",
-    processes: Processes = ALONE,
+    processes: Processes = SINGLE_PROCESS,
 ) -> Metrics:
     """Loss and accuracies of `model` on `split`, in eval mode, without augmentation; the mode is put back."""
     was_training = model.training

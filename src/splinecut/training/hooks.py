@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from splinecut.moved import renamed
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from splinecut.training.config import Plan
+    from splinecut.training.config import TrainingConfig
     from splinecut.training.ledger import Ledger
 
 
 @dataclass
-class Moment:
+class TrainState:
     """Where training stands, as its hooks see it. They may change `model` in place, `.grad` and optimiser state.
 
     `epoch` counts finished epochs, `step` finished steps of the whole training; `batch` is (inputs, targets).
@@ -23,7 +25,7 @@ class Moment:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    plan: Plan
+    plan: TrainingConfig
     phase: str
     steps_per_epoch: int
     ledger: Ledger
@@ -51,26 +53,26 @@ class Hook:
 
     name: str = ""
 
-    def start(self, moment: Moment) -> None:
+    def start(self, state: TrainState) -> None:
         """Before the first step of this process, after a checkpoint (if any) was restored."""
 
-    def loss(self, moment: Moment, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
+    def loss(self, state: TrainState, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
         """The loss to descend; add penalties here."""
         return loss
 
-    def after_backward(self, moment: Moment) -> bool | None:
+    def after_backward(self, state: TrainState) -> bool | None:
         """Gradients are there; edit them here. Return True to leave the optimiser out of this step."""
         return None
 
-    def after_step(self, moment: Moment) -> bool | None:
+    def after_step(self, state: TrainState) -> bool | None:
         """The optimiser has moved; re-apply masks here. Return True to end the epoch, and training, at this step."""
         return None
 
-    def after_epoch(self, moment: Moment) -> bool:
-        """The epoch is in `moment.history[-1]`; return True to stop training here."""
+    def after_epoch(self, state: TrainState) -> bool:
+        """The epoch is in `state.history[-1]`; return True to stop training here."""
         return False
 
-    def end(self, moment: Moment) -> None:
+    def end(self, state: TrainState) -> None:
         """After the last step."""
 
     def state(self) -> dict[str, Any]:
@@ -91,3 +93,6 @@ def restore_hooks(hooks: Sequence[Hook], state: dict[str, Any]) -> None:
     for hook in hooks:
         if hook.name in state:
             hook.restore(state[hook.name])
+
+
+__getattr__ = renamed(__name__, {"Moment": "TrainState"})

@@ -6,16 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from splinecut.training.config import Frozen, Optimizer, Plan, Schedule
+from splinecut.moved import renamed
+from splinecut.training.config import Frozen, Optimizer, Schedule, TrainingConfig
 
-ADVERSARIAL = Plan(  # the authors': plain SGD, no augmentation, at most 350 epochs
+ADVERSARIAL = TrainingConfig(  # the authors': plain SGD, no augmentation, at most 350 epochs
     epochs=350,
     batch_size=128,
     optimizer=Optimizer(lr=0.1, momentum=0.0, weight_decay=0.0),
     schedule=Schedule(milestones=(150, 250)),
     augment=False,
 )
-LAYERWISE = Plan(  # the authors': 50 epochs a layer, a fifth of the rate every 15
+LAYERWISE = TrainingConfig(  # the authors': 50 epochs a layer, a fifth of the rate every 15
     epochs=50,
     batch_size=128,
     optimizer=Optimizer(lr=0.1, weight_decay=5e-4),
@@ -24,7 +25,7 @@ LAYERWISE = Plan(  # the authors': 50 epochs a layer, a fifth of the rate every 
 PLANS = {"adversarial": ADVERSARIAL, "layerwise": LAYERWISE, "layerwise-rotation": LAYERWISE}
 
 
-class Start(Frozen):
+class Initialization(Frozen):
     """The weights that a training begins with.
 
     kaiming             as the network is built
@@ -38,7 +39,7 @@ class Start(Frozen):
     name: Literal["kaiming", "adversarial", "layerwise", "layerwise-rotation"] = "kaiming"
     copies: Annotated[int, Field(ge=1)] = 1  # adversarial
     zeroed: Annotated[float, Field(ge=0, lt=1)] = 0.1  # adversarial: share of the values of an image
-    plan: Plan | None = None
+    plan: TrainingConfig | None = None
 
     @property
     def is_trained(self) -> bool:
@@ -56,7 +57,7 @@ class Start(Frozen):
         return {**asked, "plan": merge_tables(PLANS[asked["name"]].model_dump(), plan or {})}
 
     @model_validator(mode="after")
-    def _no_foreign_options(self) -> Start:
+    def _no_foreign_options(self) -> Initialization:
         foreign = {"copies", "zeroed"} if self.name != "adversarial" else set()
         foreign |= {"plan"} if not self.is_trained else set()
         for key in sorted(foreign & self.model_fields_set):

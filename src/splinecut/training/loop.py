@@ -17,12 +17,12 @@ from splinecut.training import checkpoint
 from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import ALONE, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
-from splinecut.training.hooks import Hook, Moment, hooks_state, restore_hooks
+from splinecut.training.hooks import Hook, TrainState, hooks_state, restore_hooks
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 if TYPE_CHECKING:
-    from splinecut.training.config import Plan
+    from splinecut.training.config import TrainingConfig
     from splinecut.training.data import DataSet
 
 FEW_INPUTS = 8  # below so many, a strided 1x1 convolution is not trained with channels last on a CPU
@@ -36,7 +36,7 @@ class Diverged(SplinecutError):
 def train(
     model: nn.Module,
     data: DataSet,
-    plan: Plan,
+    plan: TrainingConfig,
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -44,7 +44,7 @@ def train(
     phase: str = "train",
     hooks: Sequence[Hook] = (),
     checkpoints: str | Path | None = None,
-    processes: Processes = ALONE,
+    processes: Processes = SINGLE_PROCESS,
     say: Callable[[str], None] | None = None,
     start_step: int = 0,
 ) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def train(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + processes.rank)
         training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
-        training.moment.epoch, training.moment.step = start_step // training.moment.steps_per_epoch, start_step
+        training.state.epoch, training.state.step = start_step // training.state.steps_per_epoch, start_step
         training.resume(say)
         return training.run()
 
@@ -72,7 +72,7 @@ class _Training:
         self,
         model: nn.Module,
         data: DataSet,
-        plan: Plan,
+        plan: TrainingConfig,
         seed: int,
         device: torch.device,
         ledger: Ledger,
@@ -96,7 +96,7 @@ class _Training:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self._half() == torch.float16)
         steps = -(-len(data.train) // plan.batch_size)
         flops = forward_flops(model, data.input_shape)
-        self.moment = Moment(model, self.optimizer, plan, phase, steps, ledger, flops)
+        self.state = TrainState(model, self.optimizer, plan, phase, steps, ledger, flops)
         self.net = processes.share(model, device)
         self.is_stopping = False
         self._start_epoch()
@@ -104,17 +104,17 @@ class _Training:
         self.saved_at = self.clock
 
     def run(self) -> list[dict[str, Any]]:
-        moment = self.moment
+        state = self.state
         for hook in self.hooks:
-            hook.start(moment)
-        stopped = bool(moment.history and moment.history[-1].get("stopped"))
-        while moment.epoch < self.plan.epochs and not stopped:
+            hook.start(state)
+        stopped = bool(state.history and state.history[-1].get("stopped"))
+        while state.epoch < self.plan.epochs and not stopped:
             self._epoch()
             stopped = self._close_epoch()
             self._save()
         for hook in self.hooks:
-            hook.end(moment)
-        return moment.history
+            hook.end(state)
+        return state.history
 
     def _epoch(self) -> None:
         self.net.train()
@@ -132,31 +132,31 @@ class _Training:
                 self._save()
 
     def _step(self, x: Tensor, y: Tensor) -> None:
-        moment, plan = self.moment, self.plan
-        rate = plan.optimizer.lr * plan.schedule.factor(moment.step, plan.epochs, moment.steps_per_epoch)
+        state, plan = self.state, self.plan
+        rate = plan.optimizer.lr * plan.schedule.factor(state.step, plan.epochs, state.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        moment.learning_rate, moment.batch = rate, (x, y)
+        state.learning_rate, state.batch = rate, (x, y)
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             outputs = self.net(x)
             loss = self.criterion(outputs, y if self.data.task == "classification" else y.to(self.dtype))
         for hook in self.hooks:
-            loss = hook.loss(moment, outputs, y, loss)
-        moment.last_loss = loss.detach()
-        self._count(outputs.detach(), y, moment.last_loss)
+            loss = hook.loss(state, outputs, y, loss)
+        state.last_loss = loss.detach()
+        self._count(outputs.detach(), y, state.last_loss)
         n = self._global_batch()
         # Each process sees its share of the batch; this makes the average of their gradients the gradient of the whole.
         weight = len(y) * self.processes.world / n
         self.scaler.scale(loss if weight == 1 else loss * weight).backward()
         self.scaler.unscale_(self.optimizer)
-        skips = [hook.after_backward(moment) for hook in self.hooks]
+        skips = [hook.after_backward(state) for hook in self.hooks]
         if not any(skips):
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        moment.step += 1
-        moment.ledger.charge(moment.phase, moment.forward_flops, n, spared_flops=moment.spared_flops)
-        stops = [hook.after_step(moment) for hook in self.hooks]
+        state.step += 1
+        state.ledger.charge(state.phase, state.forward_flops, n, spared_flops=state.spared_flops)
+        stops = [hook.after_step(state) for hook in self.hooks]
         self.is_stopping = any(stops)
 
     def _count(self, outputs: Tensor, y: Tensor, loss: Tensor) -> None:
@@ -164,41 +164,41 @@ class _Training:
         if self.data.task == "classification":
             self.correct += (outputs.argmax(1) == y).sum()
         self.seen += len(y)
-        if self.device.type == "cpu" or self.moment.step % NAN_CHECK == 0:
+        if self.device.type == "cpu" or self.state.step % NAN_CHECK == 0:
             self._refuse_nan(self.loss_sum)
 
     def _close_epoch(self) -> bool:
         """Validates, writes the epoch's row, asks the hooks; True when one of them stops training."""
-        moment = self.moment
-        moment.epoch += 1
+        state = self.state
+        state.epoch += 1
         sums = torch.stack([self.loss_sum.cpu().double(), self.correct.cpu().double(), torch.tensor(float(self.seen))])
         loss, correct, seen = self.processes.sum(sums.double()).tolist()
         self._refuse_nan(torch.tensor(loss))
         row: dict[str, Any] = {
-            "epoch": moment.epoch,
-            "step": moment.step,
-            "learning_rate": moment.learning_rate,
+            "epoch": state.epoch,
+            "step": state.step,
+            "learning_rate": state.learning_rate,
             "train_loss": loss / seen,
             "train_accuracy": correct / seen if self.data.task == "classification" else None,
         }
         if len(self.data.validation):
             metrics = self._validate()
             row |= {"validation_loss": metrics.loss, "validation_accuracy": metrics.accuracy}
-        moment.history.append(row)
+        state.history.append(row)
         self._start_epoch()
-        stops = [hook.after_epoch(moment) for hook in self.hooks]
+        stops = [hook.after_epoch(state) for hook in self.hooks]
         row["stopped"] = self.is_stopping or any(stops)
         return row["stopped"]
 
     def _validate(self) -> Metrics:
-        moment = self.moment
+        state = self.state
         self._spend_time()
         metrics = evaluate(
-            moment.model, self.data.validation, self.data.task, device=self.device, processes=self.processes
+            state.model, self.data.validation, self.data.task, device=self.device, processes=self.processes
         )
         self._refuse_nan(torch.tensor(metrics.loss))
-        moment.ledger.charge(f"{moment.phase}: validate", moment.forward_flops, metrics.images, FORWARD)
-        self._spend_time(f"{moment.phase}: validate")
+        state.ledger.charge(f"{state.phase}: validate", state.forward_flops, metrics.images, FORWARD)
+        self._spend_time(f"{state.phase}: validate")
         return metrics
 
     def _start_epoch(self) -> None:
@@ -215,63 +215,63 @@ class _Training:
             return
         random = self.processes.gather(torch.get_rng_state())
         cuda = self.processes.gather(torch.cuda.get_rng_state()) if self.device.type == "cuda" else []
-        if self.processes.is_first:
-            moment = self.moment
+        if self.processes.is_main:
+            state = self.state
             self._refuse_nan(self.loss_sum)
-            state = {
-                "weights": moment.model.state_dict(),
+            saved = {
+                "weights": state.model.state_dict(),
                 "optimizer": optimizer_state(self.optimizer),
                 "scaler": self.scaler.state_dict(),
                 "random": random,
                 "random_cuda": cuda,
-                "epoch": moment.epoch,
-                "step": moment.step,
-                "learning_rate": moment.learning_rate,
-                "history": moment.history,
+                "epoch": state.epoch,
+                "step": state.step,
+                "learning_rate": state.learning_rate,
+                "history": state.history,
                 "sums": {"loss": self.loss_sum, "correct": self.correct, "seen": self.seen},
-                "ledger": moment.ledger.to_dict(),
+                "ledger": state.ledger.to_dict(),
                 "hooks": hooks_state(self.hooks),
                 "data": self.data.hash,
             }
-            checkpoint.save(self.checkpoints, moment.step, state)
+            checkpoint.save(self.checkpoints, state.step, saved)
         self.processes.wait()
 
     def resume(self, say: Callable[[str], None] | None) -> None:
         """Takes up the newest checkpoint, where there is one."""
-        state = checkpoint.load_newest(self.checkpoints, say) if self.checkpoints else None
-        if state is None:
+        saved = checkpoint.load_newest(self.checkpoints, say) if self.checkpoints else None
+        if saved is None:
             return
-        if state["data"] != self.data.hash:
+        if saved["data"] != self.data.hash:
             raise InputError(
                 f"the data set {self.data.name!r} has changed since this run began; "
                 "bring back the old one, or start anew in another --out folder"
             )
-        moment = self.moment
-        moment.model.load_state_dict(state["weights"])
-        restore_optimizer(self.optimizer, state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        torch.set_rng_state(state["random"][self.processes.rank])
-        if state["random_cuda"]:
-            torch.cuda.set_rng_state(state["random_cuda"][self.processes.rank])
-        moment.epoch, moment.step, moment.history = state["epoch"], state["step"], state["history"]
-        moment.learning_rate = state["learning_rate"]
-        sums = state["sums"]
+        state = self.state
+        state.model.load_state_dict(saved["weights"])
+        restore_optimizer(self.optimizer, saved["optimizer"])
+        self.scaler.load_state_dict(saved["scaler"])
+        torch.set_rng_state(saved["random"][self.processes.rank])
+        if saved["random_cuda"]:
+            torch.cuda.set_rng_state(saved["random_cuda"][self.processes.rank])
+        state.epoch, state.step, state.history = saved["epoch"], saved["step"], saved["history"]
+        state.learning_rate = saved["learning_rate"]
+        sums = saved["sums"]
         self.loss_sum, self.correct = sums["loss"].to(self.device), sums["correct"].to(self.device)
         self.seen = sums["seen"]
-        moment.ledger.phases = Ledger.from_dict(state["ledger"]).phases
-        restore_hooks(self.hooks, state["hooks"])
+        state.ledger.phases = Ledger.from_dict(saved["ledger"]).phases
+        restore_hooks(self.hooks, saved["hooks"])
         if say:
-            say(f"resuming {moment.phase} at epoch {moment.epoch}, step {moment.step}")
+            say(f"resuming {state.phase} at epoch {state.epoch}, step {state.step}")
 
     def _spend_time(self, phase: str | None = None) -> None:
         """Charges the time since the last call to `phase`."""
         now = time.perf_counter()
-        self.moment.ledger.spend(phase or self.moment.phase, seconds=now - self.clock)
+        self.state.ledger.spend(phase or self.state.phase, seconds=now - self.clock)
         self.clock = now
 
     def _global_batch(self) -> int:
         """Images in this step's batch, over all processes."""
-        within = self.moment.step % self.moment.steps_per_epoch
+        within = self.state.step % self.state.steps_per_epoch
         return min(self.plan.batch_size, len(self.data.train) - within * self.plan.batch_size)
 
     def _half(self) -> torch.dtype | None:
@@ -287,11 +287,11 @@ class _Training:
     def _refuse_nan(self, loss: Tensor) -> None:
         if torch.isfinite(loss):
             return
-        moment = self.moment
+        state = self.state
         kept = f"; the last checkpoint in {self.checkpoints} is good" if self.checkpoints else ""
         raise Diverged(
-            f"the loss of {moment.phase!r} is {float(loss)} at step {moment.step} (epoch {moment.epoch + 1}); "
-            f"lower the learning rate (now {moment.learning_rate:g}) or check the inputs{kept}"
+            f"the loss of {state.phase!r} is {float(loss)} at step {state.step} (epoch {state.epoch + 1}); "
+            f"lower the learning rate (now {state.learning_rate:g}) or check the inputs{kept}"
         )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.networks.cost import forward_flops
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, Split, TensorSplit
 from splinecut.training.hooks import Hook, Moment
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Start
@@ -29,7 +29,7 @@ PHASE = "initialise"  # what these trainings are charged to, unless told otherwi
 FITTED = 0.9999  # training accuracy at which fitting random labels ends
 
 
-def confused(data: DataSet, copies: int = 1, zeroed: float = 0.1, seed: int = 0) -> DataSet:
+def with_random_labels(data: DataSet, copies: int = 1, zeroed: float = 0.1, seed: int = 0) -> DataSet:
     """The training images `copies` times, each with a share of its values zeroed and a label drawn at random."""
     split, random = _in_memory(data), generator(seed)
     inputs = split.inputs.repeat(copies, *[1] * (split.inputs.dim() - 1)).clone()
@@ -48,7 +48,7 @@ def rotated(data: DataSet) -> DataSet:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class PretrainingStage:
     """One training on the way to a start; `number` counts the layers from 1, None where all are trained at once."""
 
     model: nn.Module
@@ -61,7 +61,9 @@ class Lesson:
         return name if self.number is None else f"{name}-{self.number}"
 
 
-def lessons(start: Start, model: nn.Module, data: DataSet, seed: int = 0) -> Iterator[Lesson]:
+def pretraining_stages(
+    start: Initialization, model: nn.Module, data: DataSet, seed: int = 0
+) -> Iterator[PretrainingStage]:
     """The trainings that take `model` to `start`, in order; each is to be done before the next is asked for."""
     if start.name == "adversarial":
         yield _adversarial(model, data, seed, start.copies, start.zeroed)
@@ -70,7 +72,7 @@ def lessons(start: Start, model: nn.Module, data: DataSet, seed: int = 0) -> Ite
 
 
 def adversarial(
-    model: nn.Module, data: DataSet, seed: int = 0, copies: int = 1, plan: Plan = ADVERSARIAL, **options: Any
+    model: nn.Module, data: DataSet, seed: int = 0, copies: int = 1, plan: TrainingConfig = ADVERSARIAL, **options: Any
 ) -> list[dict[str, Any]]:
     """Trains `model` in place to name random labels of the training images; its history.
 
@@ -81,15 +83,15 @@ def adversarial(
     return train(model, lesson.data, plan, seed=seed, phase=lesson.phase(PHASE), hooks=hooks, **options)
 
 
-def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float = 0.1) -> Lesson:
-    return Lesson(model, confused(data, copies, zeroed, seed), (StopWhenFitted(),))
+def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float = 0.1) -> PretrainingStage:
+    return PretrainingStage(model, with_random_labels(data, copies, zeroed, seed), (StopWhenFitted(),))
 
 
 class StopWhenFitted(Hook):
     """Ends training when nearly every label is named."""
 
-    def after_epoch(self, moment: Moment) -> bool:
-        return bool(moment.history[-1]["train_accuracy"] >= FITTED)
+    def after_epoch(self, state: TrainState) -> bool:
+        return bool(state.history[-1]["train_accuracy"] >= FITTED)
 
 
 def layerwise(
@@ -97,7 +99,7 @@ def layerwise(
     data: DataSet,
     seed: int = 0,
     has_labels: bool = True,
-    plan: Plan = LAYERWISE,
+    plan: TrainingConfig = LAYERWISE,
     ledger: Ledger | None = None,
     **options: Any,
 ) -> list[list[dict[str, Any]]]:
@@ -122,14 +124,14 @@ def layerwise(
     ]
 
 
-def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[Lesson]:
+def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[PretrainingStage]:
     seen = _only_training(data, data.train, "labelled") if has_labels else rotated(data)
     device = next(model.parameters()).device
     for number, greedy in enumerate(_greedy(model, data.input_shape, seen.outputs, seed), start=1):
-        yield Lesson(greedy.to(device), seen, (ChargePrefixOnce(data.input_shape),), number)
+        yield PretrainingStage(greedy.to(device), seen, (ChargePrefixOnce(data.input_shape),), number)
 
 
-class Greedy(nn.Module):
+class LayerwiseHead(nn.Module):
     """One layer with a head, on top of layers that stand still: not trained, and in eval mode."""
 
     def __init__(self, below: nn.Sequential, layer: nn.Sequential, head: nn.Module) -> None:
@@ -144,7 +146,7 @@ class Greedy(nn.Module):
         found: Tensor = self.head(self.layer(x))
         return found
 
-    def train(self, mode: bool = True) -> Greedy:
+    def train(self, mode: bool = True) -> LayerwiseHead:
         super().train(mode)
         self.below.eval()
         return self
@@ -156,13 +158,13 @@ class ChargePrefixOnce(Hook):
 
     input_shape: tuple[int, ...]
 
-    def start(self, moment: Moment) -> None:
-        assert isinstance(moment.model, Greedy)
-        below = forward_flops(moment.model.below, self.input_shape) if len(moment.model.below) else 0
-        moment.forward_flops -= (TRAIN - 1) * below // TRAIN
+    def start(self, state: TrainState) -> None:
+        assert isinstance(state.model, LayerwiseHead)
+        below = forward_flops(state.model.below, self.input_shape) if len(state.model.below) else 0
+        state.forward_flops -= (TRAIN - 1) * below // TRAIN
 
 
-def _greedy(model: nn.Module, input_shape: tuple[int, ...], classes: int, seed: int) -> Iterator[Greedy]:
+def _greedy(model: nn.Module, input_shape: tuple[int, ...], classes: int, seed: int) -> Iterator[LayerwiseHead]:
     """The layers of a chain, each under a fresh head; afterwards every parameter may be trained again."""
     chain = getattr(model, "features", None)
     if not isinstance(chain, nn.Sequential):
@@ -176,7 +178,9 @@ def _greedy(model: nn.Module, input_shape: tuple[int, ...], classes: int, seed: 
                 torch.manual_seed(seed + stop)
                 channels = nn.Sequential(*modules[:stop]).eval()(x).shape[1]
                 head = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, classes))
-            yield Greedy(nn.Sequential(*modules[:start]), nn.Sequential(*modules[start:stop]), head.to(like.dtype))
+            yield LayerwiseHead(
+                nn.Sequential(*modules[:start]), nn.Sequential(*modules[start:stop]), head.to(like.dtype)
+            )
             start = stop
     finally:
         model.requires_grad_(True)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from splinecut.moved import renamed
 from splinecut.training.hooks import Hook
 
 if TYPE_CHECKING:
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 REFRESH = 0.25  # seconds between looks at the loss: a look waits for the device
 
 
-class Watch(Hook):
+class ConsoleProgress(Hook):
     """Shows loss, accuracy and time left; on a terminal as a bar that moves, else as one line an epoch.
 
     Plain lines thin out to about twenty over a long training; the first and the last always show.
@@ -30,39 +31,37 @@ class Watch(Hook):
         self.started_at = 0.0
         self.started_from = 0
 
-    def say(self, message: str) -> None:
+    def message(self, message: str) -> None:
         """One line, above the bar if there is one."""
         self.console.print(message, style="dim", highlight=False, markup=False)
 
-    def start(self, moment: Moment) -> None:
-        self.started_at, self.started_from = time.monotonic(), moment.step
+    def start(self, state: TrainState) -> None:
+        self.started_at, self.started_from = time.monotonic(), state.step
         if self.console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}"))
             self.bar = Progress(*columns, TimeRemainingColumn(compact=True), console=self.console, transient=True)
-            self.task = self.bar.add_task(
-                moment.phase, total=max(1, moment.total_steps), completed=moment.step, facts=""
-            )
+            self.task = self.bar.add_task(state.phase, total=max(1, state.total_steps), completed=state.step, facts="")
             self.bar.start()
 
-    def after_step(self, moment: Moment) -> None:
+    def after_step(self, state: TrainState) -> None:
         now = time.monotonic()
-        if self.bar is None or self.task is None or now - self.looked_at < REFRESH or moment.last_loss is None:
+        if self.bar is None or self.task is None or now - self.looked_at < REFRESH or state.last_loss is None:
             return
         self.looked_at = now
-        loss = f"loss {float(moment.last_loss):.3f}"
-        facts = f"epoch {moment.epoch + 1}/{moment.plan.epochs}  {loss}  {_accuracy(moment.history)}"
-        self.bar.update(self.task, completed=moment.step, facts=facts)
+        loss = f"loss {float(state.last_loss):.3f}"
+        facts = f"epoch {state.epoch + 1}/{state.plan.epochs}  {loss}  {_accuracy(state.history)}"
+        self.bar.update(self.task, completed=state.step, facts=facts)
 
-    def after_epoch(self, moment: Moment) -> bool:
-        every = -(-moment.plan.epochs // 20)
-        is_due = moment.epoch % every == 0 or moment.epoch in (1, moment.plan.epochs)
+    def after_epoch(self, state: TrainState) -> bool:
+        every = -(-state.plan.epochs // 20)
+        is_due = state.epoch % every == 0 or state.epoch in (1, state.plan.epochs)
         if self.bar is None and is_due:
-            loss = f"loss {moment.history[-1]['train_loss']:.4f}"
-            where = f"{moment.phase}: epoch {moment.epoch}/{moment.plan.epochs}"
-            self.say(f"{where}  {loss}  {_accuracy(moment.history)}  {self._time_left(moment)}")
+            loss = f"loss {state.history[-1]['train_loss']:.4f}"
+            where = f"{state.phase}: epoch {state.epoch}/{state.plan.epochs}"
+            self.message(f"{where}  {loss}  {_accuracy(state.history)}  {self._time_left(state)}")
         return False
 
-    def end(self, moment: Moment) -> None:
+    def end(self, state: TrainState) -> None:
         self.close()
 
     def close(self) -> None:
@@ -71,9 +70,9 @@ class Watch(Hook):
             self.bar.stop()
             self.bar = None
 
-    def _time_left(self, moment: Moment) -> str:
-        done = moment.step - self.started_from
-        left = (time.monotonic() - self.started_at) / max(1, done) * (moment.total_steps - moment.step)
+    def _time_left(self, state: TrainState) -> str:
+        done = state.step - self.started_from
+        left = (time.monotonic() - self.started_at) / max(1, done) * (state.total_steps - state.step)
         return f"{left:.0f} s left"
 
 
@@ -86,3 +85,6 @@ def _accuracy(history: list[dict[str, Any]]) -> str:
     if row.get("train_accuracy") is not None:
         return f"train {row['train_accuracy']:.2%}"
     return f"validation loss {row['validation_loss']:.4g}" if "validation_loss" in row else ""
+
+
+__getattr__ = renamed(__name__, {"Watch": "ConsoleProgress"})

@@ -188,7 +188,7 @@ def film(
     )
 
 
-def narrowed(model: nn.Module, region: Slice, most_regions: int = 5_000) -> Slice:
+def shrink_to_limit(model: nn.Module, region: Slice, most_regions: int = 5_000) -> Slice:
     """`region` with its window shrunk about its middle, by halves of its area, until it holds few enough regions.
 
     A slice through images may hold hundreds of thousands of regions: too many to store a film of, or to look at.

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
-from splinecut.experiments.film.build import Measure, film, frame_of, graph_of, narrowed
+from splinecut.experiments.film.build import Measure, film, frame_of, graph_of, shrink_to_limit
 from splinecut.experiments.film.frames import FILE, Frames
 from splinecut.experiments.spec import FilmSpec
 from splinecut.geometry.partition import subdivide
@@ -23,10 +23,10 @@ from splinecut.geometry.slices import Slice, slices_through
 from splinecut.pruning.engine.context import Bench, Trained
 from splinecut.pruning.methods.channels.boundary import predicted
 from splinecut.training.evaluate import evaluate
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 
 if TYPE_CHECKING:
-    from splinecut.training.config import Plan
+    from splinecut.training.config import TrainingConfig
 
 FILMED = "train"  # the phase that is filmed: the first training, of the whole network
 SAMPLE = 2_000  # training inputs among which three are drawn, or which show where the data lie
@@ -35,7 +35,7 @@ SIDE = 61  # of the grid on which classes are looked for
 Weights = dict[str, Tensor]
 
 
-class Takes(Hook):
+class WeightSnapshots(Hook):
     """Holds the weights before the first step, after each of `steps`, and at the end."""
 
     name = "takes"
@@ -44,19 +44,19 @@ class Takes(Hook):
         self.steps = frozenset(steps)
         self.held: dict[int, Weights] = {}
 
-    def start(self, moment: Moment) -> None:
-        if moment.step == 0:
-            self._take(moment)
+    def start(self, state: TrainState) -> None:
+        if state.step == 0:
+            self._take(state)
 
-    def after_step(self, moment: Moment) -> None:
-        if moment.step in self.steps:
-            self._take(moment)
+    def after_step(self, state: TrainState) -> None:
+        if state.step in self.steps:
+            self._take(state)
 
-    def end(self, moment: Moment) -> None:
-        self._take(moment)
+    def end(self, state: TrainState) -> None:
+        self._take(state)
 
-    def _take(self, moment: Moment) -> None:
-        self.held[moment.step] = {name: value.detach().clone() for name, value in moment.model.state_dict().items()}
+    def _take(self, state: TrainState) -> None:
+        self.held[state.step] = {name: value.detach().clone() for name, value in state.model.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
         return {str(step): weights for step, weights in self.held.items()}
@@ -66,8 +66,8 @@ class Takes(Hook):
 
 
 @dataclass(frozen=True)
-class FilmedBench(Bench):
-    """A bench that leaves `frames.npz` in the run folder once the first training has ended."""
+class FilmedBench(RunContext):
+    """A run context that leaves `frames.npz` in the run folder once the first training has ended."""
 
     title: str = ""
     asked: FilmSpec = field(default_factory=FilmSpec)
@@ -77,18 +77,18 @@ class FilmedBench(Bench):
         model: nn.Module,
         phase: str,
         hooks: Sequence[Hook] = (),
-        plan: Plan | None = None,
+        plan: TrainingConfig | None = None,
         start_step: int = 0,
-        shared_by: Mapping[str, Any] | None = None,
+        decided_by: Mapping[str, Any] | None = None,
         in_paper: bool = True,
-    ) -> Trained:
+    ) -> TrainingResult:
         if phase != FILMED:
-            return super().train(model, phase, hooks, plan, start_step, shared_by, in_paper)
-        takes = Takes(self.asked.steps)
-        shared_by = None if shared_by is None else {**shared_by, "film": sorted(takes.steps)}
-        done = super().train(model, phase, [*hooks, takes], plan, start_step, shared_by, in_paper)
-        if self.folder and self.processes.is_first and not (self.folder / FILE).is_file():
-            self.watch.say(f"storing {len(takes.held) + len(self.asked.keeps)} partitions")
+            return super().train(model, phase, hooks, plan, start_step, decided_by, in_paper)
+        takes = WeightSnapshots(self.asked.steps)
+        decided_by = None if decided_by is None else {**decided_by, "film": sorted(takes.steps)}
+        done = super().train(model, phase, [*hooks, takes], plan, start_step, decided_by, in_paper)
+        if self.folder and self.processes.is_main and not (self.folder / FILE).is_file():
+            self.progress.message(f"storing {len(takes.held) + len(self.asked.keeps)} partitions")
             frames_of(self, done.model, takes.held, self.asked, self.title).save(self.folder / FILE)
         return done
 
@@ -101,19 +101,19 @@ def filmed(bench: Bench, asked: FilmSpec, title: str) -> FilmedBench:
             f"a film shows classes on a plane, and {dataset.name!r} has none ({dataset.task}, inputs of shape "
             f"{dataset.input_shape}); leave [film] out"
         )
-    return FilmedBench(**{each.name: getattr(bench, each.name) for each in fields(bench)}, title=title, asked=asked)
+    return FilmedBench(**{each.name: getattr(context, each.name) for each in fields(context)}, title=title, asked=asked)
 
 
 def frames_of(bench: Bench, model: nn.Module, held: Mapping[int, Weights], asked: FilmSpec, title: str) -> Frames:
     """The partitions of `model` with the weights held at each step, and after cuts, in one window."""
     model = copy.deepcopy(model).cpu()
     networks = {step: _with(model, weights) for step, weights in sorted(held.items())}
-    region, inputs, labels = _scene(bench, asked)
-    if bench.dataset.input_shape != (2,):
-        region = where_classes_meet(model, region)
+    region, inputs, labels = _scene(context, asked)
+    if context.dataset.input_shape != (2,):
+        region = center_on_boundary(model, region)
     for network in networks.values():
-        region = narrowed(network, region, asked.max_regions)
-    measure = _measure(bench)
+        region = shrink_to_limit(network, region, asked.max_regions)
+    measure = _measure(context)
     trained = [
         frame_of(subdivide(graph_of(network, region), region), "train", step, facts=measure(network))
         for step, network in networks.items()
@@ -124,14 +124,14 @@ def frames_of(bench: Bench, model: nn.Module, held: Mapping[int, Weights], asked
         region,
         inputs,
         labels,
-        bench.dataset.class_names,
+        context.dataset.class_names,
         trained,
         asked.keeps,
-        bench.probe().cpu(),
-        _about(asked, region, bench.dataset.class_names, labels),
+        context.probe().cpu(),
+        _about(asked, region, context.dataset.class_names, labels),
         method=asked.method,
         measure=measure,
-        seed=bench.seed,
+        seed=context.seed,
     )
 
 
@@ -143,7 +143,7 @@ def _with(model: nn.Module, weights: Weights) -> nn.Module:
 
 def _scene(bench: Bench, asked: FilmSpec) -> tuple[Slice, Float[Tensor, "points *input"], Int64[Tensor, " points"]]:
     """The slice, and those training inputs that lie in it with their classes."""
-    train = bench.dataset.train
+    train = context.dataset.train
     if asked.through is not None:
         rows = list(asked.through)
         if not all(0 <= row < len(train) for row in rows):
@@ -151,17 +151,17 @@ def _scene(bench: Bench, asked: FilmSpec) -> tuple[Slice, Float[Tensor, "points 
         inputs, labels = train.examples(rows), train.targets[rows]
         region = Slice.through(*inputs)
     else:
-        classes = bench.labels(SAMPLE)
+        classes = context.labels(SAMPLE)
         assert classes is not None
-        inputs, labels = bench.probe(SAMPLE).cpu(), classes.cpu()
-        (region,) = slices_through(inputs, labels.numpy(), 1, bench.seed)
+        inputs, labels = context.probe(SAMPLE).cpu(), classes.cpu()
+        (region,) = slices_through(inputs, labels.numpy(), 1, context.seed)
     nearest = region.embed(region.coordinates(inputs))
     off = (nearest - inputs.double()).flatten(1).abs().amax(dim=1)
     lies_in_it = off <= 1e-6 * float(inputs.abs().max())
     return region, inputs[lies_in_it], labels[lies_in_it]
 
 
-def where_classes_meet(model: nn.Module, region: Slice) -> Slice:
+def center_on_boundary(model: nn.Module, region: Slice) -> Slice:
     """`region` with its window moved, so that its middle is where most classes meet; of several such, the nearest.
 
     Looked for on a grid: of the cells whose corners have the most different classes, the one nearest to the middle.
@@ -178,11 +178,11 @@ def where_classes_meet(model: nn.Module, region: Slice) -> Slice:
     return replace(region, window=region.window + chosen - middle)
 
 
-def _measure(bench: Bench) -> Measure:
+def _measure(context: RunContext) -> Measure:
     """Accuracy on the validation split; the test split is read once, at the end of a run."""
 
     def measure(model: nn.Module) -> dict[str, float]:
-        accuracy = evaluate(model, bench.dataset.validation).accuracy if len(bench.dataset.validation) else None
+        accuracy = evaluate(model, context.dataset.validation).accuracy if len(context.dataset.validation) else None
         return {} if accuracy is None else {"validation accuracy": accuracy}
 
     return measure

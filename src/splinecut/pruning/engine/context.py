@@ -1,6 +1,6 @@
 """Where a method works: the data, plan, ledger and folder of one run, and how they are used.
 
-Every training has checkpoints of its own, so a bench can be entered again after a kill: a training that has ended
+Every training has checkpoints of its own, so a run can be entered again after a kill: a training that has ended
 gives its result at once, and what lies between trainings follows from the weights and is simply done again.
 """
 
@@ -19,12 +19,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from splinecut.locking import locked
+from splinecut.moved import renamed
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning import apply
-from splinecut.pruning.engine.search_cache import Memory, Unlisted, remembering
+from splinecut.pruning.engine.search_cache import SearchCache, UncountedLedger, open_search_cache
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
-from splinecut.pruning.weight_mask import zero_out
+from splinecut.pruning.weight_mask import apply_weight_mask
 from splinecut.training import energy
 from splinecut.training.data import DataSet
 from splinecut.training.devices import ALONE, Processes
@@ -39,7 +40,7 @@ from splinecut.training.seeding import generator
 if TYPE_CHECKING:
     from splinecut.pruning.method import Method
     from splinecut.pruning.ticket import Ticket
-    from splinecut.training.config import Plan
+    from splinecut.training.config import TrainingConfig
 
 
 class KeepBest(Hook):
@@ -52,13 +53,13 @@ class KeepBest(Hook):
         self.value = float("-inf")
         self.weights: dict[str, Tensor] = {}
 
-    def after_epoch(self, moment: Moment) -> bool:
-        row = moment.history[-1]
+    def after_epoch(self, state: TrainState) -> bool:
+        row = state.history[-1]
         accuracy, loss = row.get("validation_accuracy"), row.get("validation_loss")
         value = accuracy if accuracy is not None else -loss if loss is not None else None
         if value is not None and value > self.value:
-            self.epoch, self.value = moment.epoch, value
-            self.weights = {name: tensor.detach().clone() for name, tensor in moment.model.state_dict().items()}
+            self.epoch, self.value = state.epoch, value
+            self.weights = {name: tensor.detach().clone() for name, tensor in state.model.state_dict().items()}
         return False
 
     def state(self) -> dict[str, Any]:
@@ -75,15 +76,15 @@ class ChargeEnergy(Hook):
     def __init__(self, meter: energy.Meter) -> None:
         self.meter, self.charged = meter, 0.0
 
-    def after_epoch(self, moment: Moment) -> bool:
+    def after_epoch(self, state: TrainState) -> bool:
         if self.meter.joules is not None:
-            moment.ledger.spend(moment.phase, joules=self.meter.joules - self.charged)
+            state.ledger.spend(state.phase, joules=self.meter.joules - self.charged)
             self.charged = self.meter.joules
         return False
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A network after a training, and what was learnt on the way."""
 
     model: nn.Module
@@ -97,7 +98,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What the driver and the methods need of a run.
 
     build:  seed -> an untrained network for the data.
@@ -110,19 +111,19 @@ class Bench:
 
     build: Callable[[int], nn.Module]
     dataset: DataSet
-    plan: Plan
+    plan: TrainingConfig
     seed: int = 0
     folder: Path | None = None
     shared: Path | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    processes: Processes = ALONE
-    watch: Watch = field(default_factory=Watch)
+    processes: Processes = SINGLE_PROCESS
+    progress: ConsoleProgress = field(default_factory=ConsoleProgress)
     ledger: Ledger = field(default_factory=Ledger)
     residual: str = "tied"
     refit: str | None = None
     probe_size: int = 512
-    start: Start = field(default_factory=Start)
+    start: Initialization = field(default_factory=Initialization)
     used: set[str] = field(default_factory=set)
 
     @property
@@ -157,20 +158,20 @@ class Bench:
         """FLOPs of one input's forward pass."""
         return cost.forward_flops(model, self.dataset.input_shape)
 
-    def begin(self) -> nn.Module:
+    def initial_model(self) -> nn.Module:
         """The network that the first training starts from; runs with the same start share the way there."""
-        return self.started(self.build(self.seed).to(self.device, self.dtype), self.start, PHASE, shared_by={})
+        return self.pretrain(self.build(self.seed).to(self.device, self.dtype), self.start, PHASE, decided_by={})
 
-    def started(
-        self, model: nn.Module, start: Start, phase: str, shared_by: Mapping[str, Any] | None = None
+    def pretrain(
+        self, model: nn.Module, start: Initialization, phase: str, decided_by: Mapping[str, Any] | None = None
     ) -> nn.Module:
         """`model`, taken to `start` in place; each training on the way has checkpoints and a phase of its own."""
-        for lesson in lessons(start, model, self.dataset, self.seed):
+        for lesson in pretraining_stages(start, model, self.dataset, self.seed):
             assert start.plan is not None
             plan = start.plan.model_copy(update={"precision": self.plan.precision})
             facts = {name: fact for name, fact in self.facts.items() if name != "residual"}  # no unit is looked at yet
             there = replace(self, dataset=lesson.data, facts=facts)
-            there.train(lesson.model, lesson.phase(phase), lesson.hooks, plan, shared_by=shared_by)
+            there.train(lesson.model, lesson.phase(phase), lesson.hooks, plan, decided_by=decided_by)
         return model
 
     def train(
@@ -178,25 +179,25 @@ class Bench:
         model: nn.Module,
         phase: str,
         hooks: Sequence[Hook] = (),
-        plan: Plan | None = None,
+        plan: TrainingConfig | None = None,
         start_step: int = 0,
-        shared_by: Mapping[str, Any] | None = None,
+        decided_by: Mapping[str, Any] | None = None,
         in_paper: bool = True,
-    ) -> Trained:
+    ) -> TrainingResult:
         """Trains `model` by the plan, with checkpoints of its own, and charges it to `phase`.
 
-        shared_by: what decides this training beside the bench's own facts; given, and with a place for shared
+        decided_by: what decides this training beside the context's own facts; given, and with a place for shared
         trainings, the first run to need it trains and the others read its result, and are charged the same.
         in_paper:  whether the paper counts this training; it does not count those that only search.
         """
         best = KeepBest()
         plan = plan or self.plan
         folder = self.folder / "checkpoints" / phase if self.folder else None
-        is_shared = shared_by is not None and self.shared is not None and self.processes.world == 1
+        is_shared = decided_by is not None and self.shared is not None and self.processes.world == 1
         if is_shared:
-            folder = self._shared_folder(phase, plan, start_step, shared_by or {})
+            folder = self._shared_folder(phase, plan, start_step, decided_by or {})
         holding = locked(folder, wait=True) if is_shared and folder is not None else nullcontext()
-        ledger = self.ledger if in_paper else Unlisted(self.ledger.phases)
+        ledger = self.ledger if in_paper else UncountedLedger(self.ledger.phases)
         with holding, energy.Meter(self.device) as meter:
             history = train(
                 model,
@@ -206,16 +207,16 @@ class Bench:
                 device=self.device,
                 ledger=ledger,
                 phase=phase,
-                hooks=(best, *hooks, ChargeEnergy(meter), *([self.watch] if self.processes.is_first else [])),
+                hooks=(best, *hooks, ChargeEnergy(meter), *([self.progress] if self.processes.is_main else [])),
                 checkpoints=folder,
                 processes=self.processes,
-                say=self.watch.say if self.processes.is_first else None,
+                say=self.progress.message if self.processes.is_main else None,
                 start_step=start_step,
             )
         self.ledger.phases = ledger.phases
-        return Trained(model, history, best)
+        return TrainingResult(model, history, best)
 
-    def _shared_folder(self, phase: str, plan: Plan, start_step: int, by: Mapping[str, Any]) -> Path:
+    def _shared_folder(self, phase: str, plan: TrainingConfig, start_step: int, by: Mapping[str, Any]) -> Path:
         return self._common(self._named(phase, {"plan": plan.model_dump(mode="json"), "start": start_step, **by}))
 
     def _common(self, name: str) -> Path:
@@ -230,20 +231,20 @@ class Bench:
         facts = {"phase": phase, "seed": self.seed, **self.facts, **by}
         return f"{phase}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}"
 
-    def memory(self, phase: str, by: Mapping[str, Any]) -> AbstractContextManager[Memory]:
-        """Where a search that is no training keeps its answers; `by`: what decides them beside the bench's own facts.
+    def search_cache(self, phase: str, by: Mapping[str, Any]) -> AbstractContextManager[SearchCache]:
+        """Where a search that is no training keeps its answers; `by`: what decides them beside the context's own facts.
 
         Runs that share their trainings share these too.
         """
         name = self._named(phase, by)
         if self.shared is not None:
-            return remembering(self._common(name), self.ledger)
-        return remembering(self.folder / "checkpoints" / name if self.folder else None, self.ledger)
+            return open_search_cache(self._common(name), self.ledger)
+        return open_search_cache(self.folder / "checkpoints" / name if self.folder else None, self.ledger)
 
     def apply(self, model: nn.Module, ticket: Ticket) -> nn.Module:
-        """The cut network, refitted as the bench says and charged for it; removed single weights are set to zero."""
+        """The cut network, refitted as the context says and charged for it; removed single weights are set to zero."""
         if ticket.kind == "weights":
-            zero_out(model, ticket.keep)
+            apply_weight_mask(model, ticket.keep)
             return model
         is_whole = all(kept.all() for kept in ticket.keep.values())
         refit = None if is_whole else self.refit  # where nothing leaves nothing is to be made good
@@ -253,3 +254,6 @@ class Bench:
             for network in (model, smaller):
                 self.ledger.charge("refit", self.flops(network), len(probe), FORWARD)
         return smaller
+
+
+__getattr__ = renamed(__name__, {"Bench": "RunContext", "Trained": "TrainingResult"})

@@ -14,17 +14,17 @@ from splinecut.networks.groups.values import keep_at_least_one
 from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import Bench, KeepBest, Trained
+from splinecut.pruning.engine.context import KeepBest, RunContext, TrainingResult
 from splinecut.pruning.method import Method, Recovery, Round, Scores
 from splinecut.pruning.ticket import Ticket
-from splinecut.pruning.weight_mask import HoldZeros, zero_out
-from splinecut.training.hooks import Hook, Moment
+from splinecut.pruning.weight_mask import WeightMaskHook, apply_weight_mask
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.ledger import FORWARD
 
 RESTART = "reinitialise"  # the phase of what fresh weights of a cut network are trained for first
 
 
-class Detect(Hook):
+class DetectorHook(Hook):
     """Shows the network to an early bird and ends training when it is drawn; each look is charged."""
 
     name = "detector"
@@ -32,17 +32,17 @@ class Detect(Hook):
     def __init__(self, bird: EarlyBird) -> None:
         self.bird = bird
 
-    def after_step(self, moment: Moment) -> bool | None:
-        return self._look(moment) if self.bird.every != "epoch" else None
+    def after_step(self, state: TrainState) -> bool | None:
+        return self._look(state) if self.bird.every != "epoch" else None
 
-    def after_epoch(self, moment: Moment) -> bool:
-        return self._look(moment) if self.bird.every == "epoch" else False
+    def after_epoch(self, state: TrainState) -> bool:
+        return self._look(state) if self.bird.every == "epoch" else False
 
-    def _look(self, moment: Moment) -> bool:
+    def _look(self, state: TrainState) -> bool:
         before = len(self.bird.seen)
-        verdict = self.bird.observe(moment.model)
+        verdict = self.bird.observe(state.model)
         images = len(self.bird.probe) * (len(self.bird.seen) - before)
-        moment.ledger.charge("detect", moment.forward_flops, images, FORWARD)
+        state.ledger.charge("detect", state.forward_flops, images, FORWARD)
         return verdict.drawn
 
     def state(self) -> dict[str, Any]:
@@ -61,15 +61,15 @@ class Snapshot(Hook):
         self.step = step
         self.weights: dict[str, Tensor] = {}
 
-    def start(self, moment: Moment) -> None:
-        self._look(moment)
+    def start(self, state: TrainState) -> None:
+        self._look(state)
 
-    def after_step(self, moment: Moment) -> None:
-        self._look(moment)
+    def after_step(self, state: TrainState) -> None:
+        self._look(state)
 
-    def _look(self, moment: Moment) -> None:
-        if moment.step == self.step and not self.weights:
-            self.weights = {name: tensor.detach().clone() for name, tensor in moment.model.state_dict().items()}
+    def _look(self, state: TrainState) -> None:
+        if state.step == self.step and not self.weights:
+            self.weights = {name: tensor.detach().clone() for name, tensor in state.model.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
         return {"weights": self.weights}
@@ -79,30 +79,30 @@ class Snapshot(Hook):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PruningResult:
     """A pruned network. `ticket` speaks of the whole network, whatever the number of rounds."""
 
     ticket: Ticket
-    dense: Trained | None
-    final: Trained
+    dense: TrainingResult | None
+    final: TrainingResult
 
 
 def prune(
-    bench: Bench,
+    context: RunContext,
     name: str,
     method: Method,
     budget: Budget,
     bird: EarlyBird | None = None,
     recovery: Recovery | None = None,
     see: Callable[[nn.Module], object] = lambda model: None,
-) -> Outcome:
+) -> PruningResult:
     """Takes `method` through its course; `see` is shown the network after the last cut, before recovery."""
-    return _Course(bench, name, method, budget, bird, recovery or method.recovery, see).run()
+    return _PruningRun(context, name, method, budget, bird, recovery or method.recovery, see).run()
 
 
 @dataclass
-class _Course:
-    bench: Bench
+class _PruningRun:
+    context: RunContext
     name: str
     method: Method
     budget: Budget
@@ -110,9 +110,9 @@ class _Course:
     recovery: Recovery
     see: Callable[[nn.Module], object]
 
-    def run(self) -> Outcome:
-        bench, method = self.bench, self.method
-        self.model = method.prepare(bench, bench.begin())
+    def run(self) -> PruningResult:
+        context, method = self.context, self.method
+        self.model = method.prepare(context, context.initial_model())
         self.snapshot = Snapshot(self.recovery.step)
         self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
@@ -121,34 +121,34 @@ class _Course:
         turns = method.rounds(self.budget, self.groups)
         for number, turn in enumerate(turns):
             if number:
-                hooks = [*method.hooks(bench, self.model, self.budget), *self._holders()]
+                hooks = [*method.hooks(context, self.model, self.budget), *self._holders()]
                 start = self.recovery.step if self.recovery.weights == "rewind" else 0
-                bench.train(self.model, f"round-{number}", hooks, method.between(bench.plan), start)
+                context.train(self.model, f"round-{number}", hooks, method.between(context.plan), start)
             self._turn(turn)
             if number == len(turns) - 1:
                 self.see(self.model)
             self._recover(is_last=number == len(turns) - 1)
         return self._retrain(dense)
 
-    def _first_training(self) -> Trained:
-        bench, method = self.bench, self.method
-        hooks: list[Hook] = [*method.hooks(bench, self.model, self.budget)]
+    def _first_training(self) -> TrainingResult:
+        context, method = self.context, self.method
+        hooks: list[Hook] = [*method.hooks(context, self.model, self.budget)]
         decided: dict[str, Any] = {"method": method.first_training(self.budget)}
         if self.bird is not None:
-            hooks.append(Detect(self.bird))
+            hooks.append(DetectorHook(self.bird))
             decided["detector"] = self.bird.facts()
         if self.recovery.weights == "rewind" and self.recovery.step:
             hooks.append(self.snapshot)
             decided["snapshot"] = self.recovery.step
-        return bench.train(self.model, "train", hooks, shared_by=decided)
+        return context.train(self.model, "train", hooks, decided_by=decided)
 
     def _turn(self, turn: Round) -> None:
         """Search, score, select, apply, once."""
-        bench, method = self.bench, self.method
-        found = method.search(bench, self.model, turn)
-        evidence = bench.evidence(self.model, method, found)
+        context, method = self.context, self.method
+        found = method.search(context, self.model, turn)
+        evidence = context.evidence(self.model, method, found)
         scores = method.score(evidence, turn.budget)
-        bench.ledger.charge("score", method.flops(evidence, bench.flops(self.model)), 1, FORWARD)
+        context.ledger.charge("score", method.flops(evidence, context.flops(self.model)), 1, FORWARD)
         keep = method.select(_at_full_size(scores, self.keep), turn.budget, self.groups, found)
         if turn.only is not None:
             keep = {**self.keep, turn.only: keep[turn.only]}
@@ -156,14 +156,14 @@ class _Course:
         self.keep = keep
         groups = evidence.groups if self.groups else None
         ticket = Ticket(part, groups, self.name, turn.budget, self._options())
-        self.model = method.apply(bench, self.model, ticket, evidence)
+        self.model = method.apply(context, self.model, ticket, evidence)
 
     def _recover(self, is_last: bool) -> None:
         """Puts other weights into the pruned network, where the recovery wants that."""
-        bench, weights = self.bench, self.recovery.weights
+        context, weights = self.context, self.recovery.weights
         if weights == "inherit" or (weights == "reinit" and not is_last):
             return
-        fresh = bench.build(bench.seed + (weights == "reinit")).to(bench.device, bench.dtype)
+        fresh = context.build(context.seed + (weights == "reinit")).to(context.device, context.dtype)
         if weights == "rewind":
             if not self.snapshot.weights:
                 raise InputError(
@@ -172,26 +172,26 @@ class _Course:
             fresh.load_state_dict(self.snapshot.weights)
         self.model = apply.cut(fresh, self.ticket) if self.groups else fresh
         if not self.groups:
-            zero_out(self.model, self.keep)
+            apply_weight_mask(self.model, self.keep)
         elif weights == "reinit":
-            self.model = bench.started(self.model, self.recovery.start, RESTART)
+            self.model = context.pretrain(self.model, self.recovery.start, RESTART)
 
-    def _retrain(self, dense: Trained | None) -> Outcome:
-        bench, recovery = self.bench, self.recovery
+    def _retrain(self, dense: TrainingResult | None) -> PruningResult:
+        context, recovery = self.context, self.recovery
         if recovery.length == "none":
-            final = Trained(self.model, dense.history if dense else [], KeepBest())
-            return Outcome(self.ticket, dense, final)
+            final = TrainingResult(self.model, dense.history if dense else [], KeepBest())
+            return PruningResult(self.ticket, dense, final)
         holders = self._holders()
         start = dense.steps if dense and recovery.length == "remaining" else 0
         start = recovery.step if recovery.weights == "rewind" else start
-        hooks = [*self.method.retrain_hooks(bench, self.model, self.budget), *holders]
-        plan = bench.plan.model_copy(update={"epochs": recovery.epochs}) if recovery.epochs else None
-        final = bench.train(self.model, "retrain", hooks, plan, start_step=start)
+        hooks = [*self.method.retrain_hooks(context, self.model, self.budget), *holders]
+        plan = context.plan.model_copy(update={"epochs": recovery.epochs}) if recovery.epochs else None
+        final = context.train(self.model, "retrain", hooks, plan, start_step=start)
         for holder in holders:  # a method may have moved its mask on the way
             self.keep = holder.keep
-        return Outcome(self.ticket, dense, final)
+        return PruningResult(self.ticket, dense, final)
 
-    def _holders(self) -> Sequence[HoldZeros]:
+    def _holders(self) -> Sequence[WeightMaskHook]:
         return [] if self.groups else [self.method.holder(self.keep)]
 
     @property
@@ -200,7 +200,7 @@ class _Course:
         return Ticket(self.keep, self.groups, self.name, self.budget, self._options())
 
     def _options(self) -> dict[str, Any]:
-        return {**asdict(self.method), "seed": self.bench.seed}
+        return {**asdict(self.method), "seed": self.context.seed}
 
 
 def _at_full_size(scores: Scores, keep: Keep) -> Scores:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from splinecut.errors import InputError
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.method import Round
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 
 
 def geometric(budget: Budget, n_rounds: int) -> Sequence[Round]:
@@ -24,7 +24,7 @@ def geometric(budget: Budget, n_rounds: int) -> Sequence[Round]:
     return tuple(Round(each) for each in (*before, budget))
 
 
-def shortened(plan: Plan, epochs: int) -> Plan:
+def shortened(plan: TrainingConfig, epochs: int) -> TrainingConfig:
     """The plan in another number of epochs, its schedule squeezed alike: milestones and warm-up keep their shares."""
     schedule = plan.schedule
     shares = [milestone if milestone < 1 else milestone / max(1, plan.epochs) for milestone in schedule.milestones]

@@ -24,14 +24,14 @@ from splinecut.training.ledger import Charge, Ledger
 EVERY = 2.0  # seconds between writes: a quick search does not wait for the disk, a slow one loses one answer
 
 
-class Unlisted(Ledger):
+class UncountedLedger(Ledger):
     """A ledger for what the paper leaves out: everything is charged in full, nothing as the paper counts."""
 
     def _add(self, phase: str, charge: Charge) -> None:
         super()._add(phase, replace(charge, paper_flops=0))
 
 
-class Memory:
+class SearchCache:
     """Key -> answer (plain JSON), with what it cost to find."""
 
     def __init__(self, path: Path | None, ledger: Ledger) -> None:
@@ -40,13 +40,13 @@ class Memory:
         self._charged: set[str] = set()
         self._written = time.monotonic()
 
-    def recall(self, key: str, make: Callable[[Ledger], Any]) -> Any:
+    def get_or_compute(self, key: str, make: Callable[[Ledger], Any]) -> Any:
         """The answer to `key`; `make` finds it and charges the ledger it is handed, unless it is known already.
 
         Every run that asks is charged, once for each key, whoever found the answer: nobody searches for free.
         """
         if key not in self._known:
-            book = Unlisted()
+            book = UncountedLedger()
             self._known[key] = {"answer": make(book), "cost": book.to_dict()}
             if time.monotonic() - self._written > EVERY:
                 self.write()
@@ -64,13 +64,13 @@ class Memory:
 
 
 @contextmanager
-def remembering(folder: Path | None, ledger: Ledger) -> Iterator[Memory]:
+def open_search_cache(folder: Path | None, ledger: Ledger) -> Iterator[SearchCache]:
     """A memory in `folder`, held by one process at a time: the others wait and then find the answers."""
     if folder is None:
-        yield Memory(None, ledger)
+        yield SearchCache(None, ledger)
         return
     with locked(folder, wait=True):
-        memory = Memory(folder / "answers.json", ledger)
+        memory = SearchCache(folder / "answers.json", ledger)
         yield memory
         memory.write()
 

@@ -20,7 +20,7 @@ from torch import nn
 
 from splinecut.errors import ProbeWarning
 from splinecut.networks.inputs import count, split
-from splinecut.pruning.evidence import Evidence, Moments, Reader, moments
+from splinecut.pruning.evidence import Evidence, Reader, RunningCovariance, moments
 
 LEVELS = 24  # numbers of units left at which the held-out error is measured; in between it is interpolated
 RIDGE = 1e-2  # of the mean variance; decides where rows are few, and is not noticed where they are many
@@ -42,7 +42,9 @@ class Sent:
     received: float
 
     @classmethod
-    def of(cls, weight: Float[np.ndarray, "units weights"], fit: Moments, held: Moments | None) -> Sent:
+    def of(
+        cls, weight: Float[np.ndarray, "units weights"], fit: RunningCovariance, held: RunningCovariance | None
+    ) -> Sent:
         scale = float(fit.covariance.diagonal().mean())
         if scale < np.finfo(float).tiny / np.finfo(float).eps:  # nothing moves: any subset is as good as any other
             return cls(np.zeros_like(fit.covariance), np.zeros_like(fit.covariance), weight @ weight.T, 1.0)

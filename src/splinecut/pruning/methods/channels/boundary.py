@@ -37,7 +37,7 @@ from splinecut.pruning.method import Method, Round, Scores
 from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,22 @@ class BoundaryKinks(Method):
                 f"slices and max_regions must be at least 1, got {self.slices} and {self.max_regions}; 8 and 200000 do"
             )
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Scores:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """The scores, which no budget changes: runs with a training in common count their kinks once."""
-        evidence = bench.evidence(model, self)
+        evidence = context.evidence(model, self)
 
         def count(ledger: Ledger) -> dict[str, list[float]]:
-            ledger.charge("search", self.flops(evidence, bench.flops(model)), 1, FORWARD)
+            ledger.charge("search", self.flops(evidence, context.flops(model)), 1, FORWARD)
             return {name: values.tolist() for name, values in self.score(evidence, turn.budget).items()}
 
-        decided = {**asdict(self), "probe": bench.probe_size, "residual": bench.residual, "network": fingerprint(model)}
-        with bench.memory("kinks", decided) as memory:
-            return {name: np.array(values) for name, values in memory.recall("scores", count).items()}
+        decided = {
+            **asdict(self),
+            "probe": context.probe_size,
+            "residual": context.residual,
+            "network": fingerprint(model),
+        }
+        with context.search_cache("kinks", decided) as memory:
+            return {name: np.array(values) for name, values in memory.get_or_compute("scores", count).items()}
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         if evidence.found is not None:

@@ -29,15 +29,15 @@ from splinecut.training.hooks import Hook
 from splinecut.training.ledger import FORWARD
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
-    from splinecut.training.hooks import Moment
+    from splinecut.pruning.engine.context import RunContext
+    from splinecut.training.hooks import TrainState
 
 
 @dataclass(frozen=True)
 class EarlyBirdTicket(Slimming):
     """Slimming at the epoch when its mask has settled: `window` masks in the queue, none further than `threshold`."""
 
-    moment: ClassVar[str] = "when its mask has settled"
+    state: ClassVar[str] = "when its mask has settled"
     reference: ClassVar[str] = "You et al. 2020"
 
     window: int = 5  # masks, the newest included
@@ -54,19 +54,19 @@ class EarlyBirdTicket(Slimming):
     def recovery(self) -> Recovery:
         return CONTINUE
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
-        probe = bench.probe()
-        groups = read_groups(model, probe, bench.residual)
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        probe = context.probe()
+        groups = read_groups(model, probe, context.residual)
 
-        def look(moment: Moment) -> Keep:
-            evidence = Evidence(moment.model, groups, probe, bench.seed)
-            moment.ledger.charge("detect", self.flops(evidence, moment.forward_flops), 1, FORWARD)
+        def look(state: TrainState) -> Keep:
+            evidence = Evidence(state.model, groups, probe, context.seed)
+            state.ledger.charge("detect", self.flops(evidence, state.forward_flops), 1, FORWARD)
             return select(self.score(evidence, budget), budget, groups)
 
-        return (*super().hooks(bench, model, budget), StopWhenSettled(look, self.window, self.threshold))
+        return (*super().hooks(context, model, budget), StopWhenSettled(look, self.window, self.threshold))
 
-    def retrain_hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
-        return super().hooks(bench, model, budget)
+    def retrain_hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        return super().hooks(context, model, budget)
 
     def first_training(self, budget: Budget) -> dict[str, Any]:
         settled = {"budget": asdict(budget), "window": self.window, "threshold": self.threshold}
@@ -78,17 +78,17 @@ class StopWhenSettled(Hook):
 
     name = "masks"
 
-    def __init__(self, look: Callable[[Moment], Keep], window: int, threshold: float) -> None:
+    def __init__(self, look: Callable[[TrainState], Keep], window: int, threshold: float) -> None:
         self.look, self.window, self.threshold = look, window, threshold
         self.queue: list[Bool[np.ndarray, " units"]] = []
 
-    def after_epoch(self, moment: Moment) -> bool:
-        newest = np.concatenate(list(self.look(moment).values()))
+    def after_epoch(self, state: TrainState) -> bool:
+        newest = np.concatenate(list(self.look(state).values()))
         self.queue = [*self.queue, newest][-self.window :]
         if len(self.queue) < self.window:
             return False
         furthest = max(mask_distance(newest, older) for older in self.queue[:-1])
-        moment.history[-1]["mask_distance"] = furthest
+        state.history[-1]["mask_distance"] = furthest
         return furthest <= self.threshold
 
     def state(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
-    from splinecut.training.hooks import Moment
+    from splinecut.pruning.engine.context import RunContext
+    from splinecut.training.hooks import TrainState
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class GlobalDynamic(Method):
     batches:    training batches a choice looks at, of `batch_size` images each (fewer where the data are few).
     """
 
-    moment: ClassVar[str] = "in training"
+    state: ClassVar[str] = "in training"
     reference: ClassVar[str] = "Lin et al. 2018"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
 
@@ -74,19 +74,19 @@ class GlobalDynamic(Method):
                 "Lin et al. (2018) use 100 of 32"
             )
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Scores:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """Trains the network under its moving mask; the scores of the last choice."""
         n_images = self.batches * self.batch_size
-        probe, labels = bench.probe(n_images), bench.labels(n_images)
-        groups = read_groups(model, probe, bench.residual)
+        probe, labels = context.probe(n_images), context.labels(n_images)
+        groups = read_groups(model, probe, context.residual)
 
-        def score(moment: Moment) -> Scores:
-            moment.ledger.charge("score", moment.forward_flops, len(probe), TRAIN, in_paper=False)
-            return self.score(Evidence(moment.model, groups, probe, bench.seed, labels), turn.budget)
+        def score(state: TrainState) -> Scores:
+            state.ledger.charge("score", state.forward_flops, len(probe), TRAIN, in_paper=False)
+            return self.score(Evidence(state.model, groups, probe, context.seed, labels), turn.budget)
 
         gates = Gates(groups, turn.budget, score)
-        epochs = max(1, round(self.share * bench.plan.epochs))
-        bench.train(model, "dynamic", [gates], shortened(bench.plan, epochs), in_paper=False)
+        epochs = max(1, round(self.share * context.plan.epochs))
+        context.train(model, "dynamic", [gates], shortened(context.plan, epochs), in_paper=False)
         return gates.scores
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
@@ -157,7 +157,7 @@ class Gates(Hook):
 
     name = "gates"
 
-    def __init__(self, groups: Groups, budget: Budget, score: Callable[[Moment], Scores]) -> None:
+    def __init__(self, groups: Groups, budget: Budget, score: Callable[[TrainState], Scores]) -> None:
         self.groups, self.budget, self.score = groups, budget, score
         self.scores: Scores = {}
         self._open: dict[str, Float[Tensor, " inputs"]] = {}
@@ -168,32 +168,32 @@ class Gates(Hook):
         """Which units are open."""
         return select(self.scores, self.budget, self.groups)
 
-    def start(self, moment: Moment) -> None:
-        found = [reader for group in self.groups for reader in readers(moment.model, group)]
+    def start(self, state: TrainState) -> None:
+        found = [reader for group in self.groups for reader in readers(state.model, group)]
         for path in {reader.module for reader in found}:
             is_linear = next(reader.is_linear for reader in found if reader.module == path)
-            handle = moment.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
+            handle = state.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
             self._handles.append(handle)
         if self.scores:
-            self._close(moment.model)
+            self._close(state.model)
         else:
-            self._choose(moment)
+            self._choose(state)
 
-    def after_epoch(self, moment: Moment) -> bool:
-        if moment.epoch < moment.plan.epochs:
-            self._choose(moment)
+    def after_epoch(self, state: TrainState) -> bool:
+        if state.epoch < state.plan.epochs:
+            self._choose(state)
         return False
 
-    def end(self, moment: Moment) -> None:
+    def end(self, state: TrainState) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
-    def _choose(self, moment: Moment) -> None:
+    def _choose(self, state: TrainState) -> None:
         self._open = {}
-        self.scores = self.score(moment)
-        self._close(moment.model)
-        self._forget(moment)
+        self.scores = self.score(state)
+        self._close(state.model)
+        self._forget(state)
 
     def _close(self, model: nn.Module) -> None:
         keep, like = self.keep, next(model.parameters())
@@ -213,13 +213,13 @@ class Gates(Hook):
 
         return gate
 
-    def _forget(self, moment: Moment) -> None:
+    def _forget(self, state: TrainState) -> None:
         """Takes away the momentum of closed units, which would move weights that no gradient holds."""
-        keep, parameters = self.keep, dict(moment.model.named_parameters())
+        keep, parameters = self.keep, dict(state.model.named_parameters())
         for member, kept in ((member, keep[group.name]) for group in self.groups for member in group.members):
-            state = moment.optimizer.state.get(parameters[member.key], {}) if member.key in parameters else {}
+            buffers = state.optimizer.state.get(parameters[member.key], {}) if member.key in parameters else {}
             gone = torch.from_numpy(np.flatnonzero(~member.stays(kept)))
-            for value in state.values():
+            for value in buffers.values():
                 if isinstance(value, Tensor) and value.shape == parameters[member.key].shape:
                     value.index_fill_(member.axis, gone.to(value.device), 0)
 

@@ -96,7 +96,7 @@ def _inverse(matrix: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
     return inverse
 
 
-def leaving_errors(evidence: Evidence) -> dict[str, Float[np.ndarray, " units"]]:
+def removal_errors(evidence: Evidence) -> dict[str, Float[np.ndarray, " units"]]:
     """For every unit, the relative error on held-out inputs that its leaving adds when it is its turn in its group.
 
     Errors of a group never fall along its order: a unit cannot be cheaper to remove than one that must go before it.

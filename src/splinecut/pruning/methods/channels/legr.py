@@ -33,13 +33,13 @@ from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.ticket import Ticket
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.evaluate import evaluate
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import Diverged, train
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
-    from splinecut.training.config import Plan
+    from splinecut.pruning.engine.context import RunContext
+    from splinecut.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,39 +111,43 @@ class LeGR(Method):
     def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
         return select(lifted(scores, self.least), budget, groups)
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Searched:
-        if not len(bench.dataset.validation):
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+        if not len(context.dataset.validation):
             raise InputError(
                 "legr compares candidates on validation images and there are none; set data.validation=0.1"
             )
-        groups = bench.evidence(model, self).groups
+        groups = context.evidence(model, self).groups
         squares = squared_norms(model, groups)
-        decides = {"weights": fingerprint(model), "options": asdict(self), "residual": bench.residual}
-        with bench.memory("legr", decides) as memory:
+        decides = {"weights": fingerprint(model), "options": asdict(self), "residual": context.residual}
+        with context.search_cache("legr", decides) as memory:
 
             def loss(ranking: Ranking) -> float:
-                found = memory.recall(ranking.key, partial(self._loss, bench, model, groups, ranking.scores(squares)))
+                found = memory.get_or_compute(
+                    ranking.key, partial(self._loss, context, model, groups, ranking.scores(squares))
+                )
                 return math.inf if found is None else found
 
             spread = np.array([values.std() for values in squares.values()])
-            return evolve(self, spread, loss, np.random.default_rng([bench.seed, len(squares)]))
+            return evolve(self, spread, loss, np.random.default_rng([context.seed, len(squares)]))
 
-    def _loss(self, bench: Bench, model: nn.Module, groups: Groups, scores: Scores, ledger: Ledger) -> float | None:
+    def _loss(
+        self, context: RunContext, model: nn.Module, groups: Groups, scores: Scores, ledger: Ledger
+    ) -> float | None:
         """Validation loss of the network cut by `scores` and trained for `steps`; None where training diverged."""
         keep = self.select(scores, Budget(self.search_keep, "flops"), groups, None)
         smaller = apply.cut(model, Ticket(keep, groups))
         if not self.steps:
-            measured = evaluate(smaller, bench.dataset.validation, bench.dataset.task, device=bench.device)
+            measured = evaluate(smaller, context.dataset.validation, context.dataset.task, device=context.device)
             ledger.charge("search", groups.flops(keep), measured.images, FORWARD)
             return measured.loss if math.isfinite(measured.loss) else None
         hooks = [_StopAfter(self.steps)]
         try:
             history = train(
                 smaller,
-                bench.dataset,
-                self._plan(bench),
-                seed=bench.seed,
-                device=bench.device,
+                context.dataset,
+                self._plan(context),
+                seed=context.seed,
+                device=context.device,
                 ledger=ledger,
                 phase="search",
                 hooks=hooks,
@@ -152,19 +156,19 @@ class LeGR(Method):
             return None
         return float(history[-1]["validation_loss"])
 
-    def _plan(self, bench: Bench) -> Plan:
-        epochs = -(-self.steps * self.batch_size // len(bench.dataset.train))
+    def _plan(self, context: RunContext) -> TrainingConfig:
+        epochs = -(-self.steps * self.batch_size // len(context.dataset.train))
         optimizer = Optimizer(lr=self.learning_rate, weight_decay=self.weight_decay)
         changes = {"epochs": epochs, "batch_size": self.batch_size, "optimizer": optimizer}
-        return bench.plan.model_copy(update={**changes, "schedule": Schedule(name="constant")})
+        return context.plan.model_copy(update={**changes, "schedule": Schedule(name="constant")})
 
 
 class _StopAfter(Hook):
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def after_step(self, moment: Moment) -> bool:
-        return moment.step >= self.steps
+    def after_step(self, state: TrainState) -> bool:
+        return state.step >= self.steps
 
 
 def squared_norms(model: nn.Module, groups: Groups) -> dict[str, Float[np.ndarray, " units"]]:

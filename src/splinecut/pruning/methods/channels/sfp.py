@@ -36,9 +36,9 @@ from splinecut.training.hooks import Hook
 from splinecut.training.ledger import FORWARD
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.ticket import Ticket
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SoftFilters(L2):
     from_trained: first train the plan as usual, then once more under soft pruning at a tenth of the learning rate.
     """
 
-    moment: ClassVar[str] = "in training"
+    state: ClassVar[str] = "in training"
     reference: ClassVar[str] = "He et al. 2018"
 
     from_trained: bool = False
@@ -57,30 +57,30 @@ class SoftFilters(L2):
     def recovery(self) -> Recovery:
         return NO_RETRAINING
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
-        return () if self.from_trained else (self._zeroing(bench, model, budget),)
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+        return () if self.from_trained else (self._zeroing(context, model, budget),)
 
     def first_training(self, budget: Budget) -> dict[str, Any]:
         return {} if self.from_trained else {"soft": asdict(budget)}
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> None:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> None:
         if self.from_trained:
-            gentle = bench.plan.optimizer.model_copy(update={"lr": bench.plan.optimizer.lr / 10})
-            plan = bench.plan.model_copy(update={"optimizer": gentle})
-            bench.train(model, "soft", [self._zeroing(bench, model, turn.budget)], plan)
+            gentle = context.plan.optimizer.model_copy(update={"lr": context.plan.optimizer.lr / 10})
+            plan = context.plan.model_copy(update={"optimizer": gentle})
+            context.train(model, "soft", [self._zeroing(context, model, turn.budget)], plan)
 
-    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-        smaller = bench.apply(model, ticket)
+    def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+        smaller = context.apply(model, ticket)
         is_cut = not all(kept.all() for kept in ticket.keep.values())
-        if is_cut and bench.refit != "least_squares":  # which corrects them itself
+        if is_cut and context.refit != "least_squares":  # which corrects them itself
             recalibrate(smaller, evidence.probe)
             n_inputs = count(as_arguments(evidence.probe))
-            bench.ledger.charge("recalibrate", bench.flops(smaller), n_inputs, FORWARD)
+            context.ledger.charge("recalibrate", context.flops(smaller), n_inputs, FORWARD)
         return smaller
 
-    def _zeroing(self, bench: Bench, model: nn.Module, budget: Budget) -> ZeroShortest:
-        probe = bench.probe()
-        return ZeroShortest(read_groups(model, probe, bench.residual), probe, budget)
+    def _zeroing(self, context: RunContext, model: nn.Module, budget: Budget) -> ZeroShortest:
+        probe = context.probe()
+        return ZeroShortest(read_groups(model, probe, context.residual), probe, budget)
 
 
 class ZeroShortest(Hook):
@@ -92,15 +92,15 @@ class ZeroShortest(Hook):
         self.groups, self.probe, self.budget = groups, probe, budget
         self.keep: Keep = {}
 
-    def after_epoch(self, moment: Moment) -> bool:
-        evidence = Evidence(moment.model, self.groups, self.probe)
+    def after_epoch(self, state: TrainState) -> bool:
+        evidence = Evidence(state.model, self.groups, self.probe)
         scores = L2().score(evidence, self.budget)
-        moment.ledger.charge("score", L2().flops(evidence, moment.forward_flops), 1, FORWARD)
+        state.ledger.charge("score", L2().flops(evidence, state.forward_flops), 1, FORWARD)
         has_filters = {group.name for group in self.groups if group.kind == "channels"}
         zeroed = {name: ~kept for name, kept in self.keep.items() if name in has_filters}
-        moment.history[-1]["regrown"] = sum(int((scores[name][gone] > 0).sum()) for name, gone in zeroed.items())
+        state.history[-1]["regrown"] = sum(int((scores[name][gone] > 0).sum()) for name, gone in zeroed.items())
         self.keep = select(scores, self.budget, self.groups)
-        zero_filters(moment.model, self.groups, self.keep)
+        zero_filters(state.model, self.groups, self.keep)
         return False
 
     def state(self) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from splinecut.training.hooks import Hook
 
 if TYPE_CHECKING:
     from splinecut.networks.groups.values import Groups
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.ticket import Ticket
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 
 class ShrinkScales(Hook):
@@ -42,8 +42,8 @@ class ShrinkScales(Hook):
     def __init__(self, strength: float) -> None:
         self.strength = strength
 
-    def after_backward(self, moment: Moment) -> None:
-        for module in moment.model.modules():
+    def after_backward(self, state: TrainState) -> None:
+        for module in state.model.modules():
             if isinstance(module, NORMS) and module.weight is not None and module.weight.grad is not None:
                 module.weight.grad.add_(module.weight.detach().sign(), alpha=self.strength)
 
@@ -61,7 +61,7 @@ class Slimming(Method):
         if self.l1 < 0:
             raise InputError(f"l1 must not be negative, got {self.l1}; 0 trains without the penalty")
 
-    def hooks(self, bench: Bench, model: nn.Module, budget: Budget) -> Sequence[Hook]:
+    def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         return (ShrinkScales(self.l1),) if self.l1 else ()
 
     def first_training(self, budget: Budget) -> dict[str, Any]:
@@ -76,13 +76,13 @@ class Slimming(Method):
         weights = [producer.weight for group in bare for producer in group.producers if producer.weight]
         return sum(2 * evidence.model.get_parameter(weight).numel() for weight in weights)
 
-    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-        if bench.processes.is_first and (names := emptied(ticket.keep)):
-            bench.watch.say(
+    def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+        if context.processes.is_main and (names := emptied(ticket.keep)):
+            context.progress.message(
                 f"layer collapse: nothing is left of {', '.join(names)}, so no signal passes there; where no shortcut "
                 "leads around, the network gives every input the same answer. A floor of 1 prevents this"
             )
-        return bench.apply(model, ticket)
+        return context.apply(model, ticket)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from splinecut.pruning.budget import Budget, savings
 from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.joint_error import finite, leaving_errors
+from splinecut.pruning.methods.channels.joint_error import finite, removal_errors
 from splinecut.pruning.refit.held_out import LEVELS
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 
 WORK = 3 + 5 * LEVELS // 12  # units^3 of a reader: the elimination, and the mean over levels of a solve and 2 products
 DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
@@ -80,14 +80,14 @@ class Spline(Method):
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         return geometric(budget, self.n_rounds)
 
-    def between(self, plan: Plan) -> Plan:
+    def between(self, plan: TrainingConfig) -> TrainingConfig:
         return shortened(plan, max(1, plan.epochs // 4) if self.between_epochs is None else self.between_epochs)
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         if self.form != "joint" and self.reduce != "none":
             return _pooled(evidence, self)
         if self.form == "joint":
-            errors, saved = leaving_errors(evidence), savings(evidence.groups, budget)
+            errors, saved = removal_errors(evidence), savings(evidence.groups, budget)
             return finite({name: values / max(saved[name], 1e-300) for name, values in errors.items()})
         return {group.name: self._within(evidence.model, group) for group in evidence.groups}
 
@@ -109,7 +109,7 @@ class Spline(Method):
             scale = selector_scale(model, group)
             return scale / max(float(scale.max()), np.finfo(float).tiny)
         drawn = [unit_cuts(model, group, producer) for producer in group.producers if producer.weight]
-        return leaving_distances(unit_distances(drawn, self.form, self.rho), strength(drawn))
+        return removal_distances(unit_distances(drawn, self.form, self.rho), strength(drawn))
 
 
 def unit_distances(drawn: list[Cuts], form: str, rho: float) -> Float[np.ndarray, "units units"]:
@@ -123,7 +123,7 @@ def strength(drawn: list[Cuts]) -> Float[np.ndarray, " units"]:
     return torch.stack([cuts.norm for cuts in drawn]).square().sum(0).sqrt().numpy()
 
 
-def leaving_distances(
+def removal_distances(
     distance: Float[np.ndarray, "units units"], strength: Float[np.ndarray, " units"]
 ) -> Float[np.ndarray, " units"]:
     """The distance at which each unit leaves when the nearest two are found, the weaker goes, and so on.
@@ -165,7 +165,7 @@ def _pooled(evidence: Evidence, spline: Spline) -> Scores:
         torch.cat([cuts.offset for cuts in reduced]),
         torch.cat([cuts.norm for cuts in reduced]),
     )
-    leaving = leaving_distances(DISTANCES[spline.form](pool, pool, spline.rho).numpy(), pool.norm.numpy())
+    leaving = removal_distances(DISTANCES[spline.form](pool, pool, spline.rho).numpy(), pool.norm.numpy())
     ends = np.cumsum([group.size for group in groups])
     scores = dict(zip((g.name for g in groups), np.split(leaving, ends[:-1]), strict=True))
     for group in evidence.groups:

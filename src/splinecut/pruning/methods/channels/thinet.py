@@ -34,11 +34,11 @@ from splinecut.pruning.budget import Budget, Keep, even_keep, select_evenly
 from splinecut.pruning.evidence import Evidence, Reader, readers, watch
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.training.config import Plan, Schedule
+from splinecut.training.config import Schedule, TrainingConfig
 from splinecut.training.ledger import FORWARD
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.ticket import Ticket
 
 Parts = dict[tuple[str, str], Float[np.ndarray, "samples units"]]  # place of a reader -> its outputs taken apart
@@ -55,7 +55,7 @@ class ThiNet(Method):
     """
 
     reference: ClassVar[str] = "Luo et al. 2017; selection: Luo et al. 2019"
-    moment: ClassVar[str] = "after training, layer by layer"
+    state: ClassVar[str] = "after training, layer by layer"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
     is_random: ClassVar[bool] = True  # the sampled filters are units of the next group
 
@@ -67,8 +67,8 @@ class ThiNet(Method):
     tune_lr: float = 1e-3
 
     def __post_init__(self) -> None:
-        if self.greedy not in LEAVING:
-            raise unknown("greedy variant of thinet", self.greedy, LEAVING)
+        if self.greedy not in GREEDY_ORDERS:
+            raise unknown("greedy variant of thinet", self.greedy, GREEDY_ORDERS)
         if min(self.images, self.positions) < 1:
             raise InputError(f"images and positions must be at least 1, got {self.images} and {self.positions}")
 
@@ -78,7 +78,7 @@ class ThiNet(Method):
         cut = [name for name, kept in even_keep(groups, budget).items() if not kept.all()]
         return [Round(budget, only=name) for name in cut] or [Round(budget)]
 
-    def between(self, plan: Plan) -> Plan:
+    def between(self, plan: TrainingConfig) -> TrainingConfig:
         gentle = plan.optimizer.model_copy(update={"lr": self.tune_lr})
         constant = Schedule(name="constant")
         return plan.model_copy(update={"epochs": self.tune_epochs, "optimizer": gentle, "schedule": constant})
@@ -90,7 +90,7 @@ class ThiNet(Method):
         for group in evidence.groups:
             grams = [_gram(found[place]) for place in found if place[0] == group.name]
             turns = (
-                np.argsort(LEAVING[self.greedy](np.sum(grams, axis=0)))
+                np.argsort(GREEDY_ORDERS[self.greedy](np.sum(grams, axis=0)))
                 if grams
                 else L2().of_group(evidence.model, group)
             )
@@ -110,13 +110,13 @@ class ThiNet(Method):
         assert groups is not None
         return select_evenly(scores, budget, groups)
 
-    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+    def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
         """The cut network, its next layers scaled; a refit that the experiment asks for stands in for the scaling."""
-        if not self.rescale or bench.refit is not None:
-            return bench.apply(model, ticket)
+        if not self.rescale or context.refit is not None:
+            return context.apply(model, ticket)
         losing = [group for group in evidence.groups if not ticket.keep[group.name].all()]
         found = self.parts(evidence, losing)
-        bench.ledger.charge("refit", bench.flops(model), len(self._images(evidence)) if losing else 0, FORWARD)
+        context.ledger.charge("refit", context.flops(model), len(self._images(evidence)) if losing else 0, FORWARD)
         scaled = copy.deepcopy(model)
         for reader in (reader for group in losing for reader in readers(model, group)):
             kept = ticket.keep[reader.group]
@@ -125,7 +125,7 @@ class ThiNet(Method):
             factors = torch.from_numpy(least_squares(found[reader.place], kept)).to(weight)
             with torch.no_grad():
                 weight[:, columns] *= factors.view(1, -1, 1, *[1] * (weight.dim() - 2))
-        return bench.apply(scaled, ticket)
+        return context.apply(scaled, ticket)
 
     def _images(self, evidence: Evidence) -> Float[Tensor, "images *input"]:
         """The first `images` of each class in the probe; without classes the whole probe."""
@@ -137,10 +137,10 @@ class ThiNet(Method):
 
     def parts(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Parts:
         """The samples that decide about `groups`."""
-        return taken_apart(evidence.model, groups, self._images(evidence), self.positions, evidence.seed)
+        return channel_contributions(evidence.model, groups, self._images(evidence), self.positions, evidence.seed)
 
 
-def taken_apart(
+def channel_contributions(
     model: nn.Module, groups: Iterable[UnitGroup], probe: Float[Tensor, "images *input"], positions: int, seed: int
 ) -> Parts:
     """What every unit of the groups adds to `positions` random outputs of each reader, for each image; float64."""
@@ -247,7 +247,7 @@ def least_squares(parts: Float[np.ndarray, "samples units"], kept: np.ndarray) -
     return 1 + np.linalg.lstsq(parts[:, kept], missing, rcond=None)[0] if kept.any() else np.ones(0)
 
 
-LEAVING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+GREEDY_ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "removal": leave_by_removal,
     "selection": leave_by_selection,
 }

@@ -77,7 +77,7 @@ class RandomWeights(Method):
     """A random mask, drawn before training and held through it; a density for each layer is all that is chosen."""
 
     units: ClassVar[Literal["channels", "weights"]] = "weights"
-    moment: ClassVar[str] = "at initialisation"
+    state: ClassVar[str] = "at initialisation"
     trains_first: ClassVar[bool] = False
     is_random: ClassVar[bool] = True
 

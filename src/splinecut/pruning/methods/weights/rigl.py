@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from splinecut.errors import InputError, unknown
 from splinecut.pruning.budget import Keep, best
 from splinecut.pruning.methods.weights.random_masks import DENSITIES, RandomWeights, Shapes
-from splinecut.pruning.weight_mask import HoldZeros
+from splinecut.pruning.weight_mask import WeightMaskHook
 
 if TYPE_CHECKING:
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Rigl(RandomWeights):
     drop:      the share of each layer's weights that the first move replaces; it falls to zero along half a cosine.
     """
 
-    moment: ClassVar[str] = "during training"
+    state: ClassVar[str] = "during training"
     reference: ClassVar[str] = "Evci et al. 2020"
 
     densities: Literal["erk", "uniform"] = "erk"
@@ -48,7 +48,7 @@ class Rigl(RandomWeights):
     def allocation(self) -> Callable[[Shapes, int], dict[str, float]]:
         return DENSITIES[self.densities]
 
-    def holder(self, keep: Keep) -> HoldZeros:
+    def holder(self, keep: Keep) -> WeightMaskHook:
         return MoveMask(keep, self.every, self.until, self.drop)
 
 
@@ -73,7 +73,7 @@ def moved(
     return (kept | best(pull, n)).reshape(stays.shape)
 
 
-class MoveMask(HoldZeros):
+class MoveMask(WeightMaskHook):
     """Holds removed weights at zero and moves the mask at every `every`-th step, in place of the optimiser's step.
 
     Weights that come in start at zero. They and those that leave have no momentum.
@@ -83,16 +83,16 @@ class MoveMask(HoldZeros):
         super().__init__(keep)
         self.every, self.until, self.drop = every, until, drop
 
-    def after_backward(self, moment: Moment) -> bool | None:
-        share = drop_share(moment.step, self.until * moment.total_steps, self.drop)
-        if share == 0 or moment.step == 0 or moment.step % self.every:
-            return super().after_backward(moment)
+    def after_backward(self, state: TrainState) -> bool | None:
+        share = drop_share(state.step, self.until * state.total_steps, self.drop)
+        if share == 0 or state.step == 0 or state.step % self.every:
+            return super().after_backward(state)
         # The weights' gradient is dense in this step; the forward pass and the inputs' gradient are sparse.
-        moment.spared_flops = 2 * self.idle_flops(moment)
-        keep = {name: self._moved(moment.model, name, share) for name in self.keep}
+        state.spared_flops = 2 * self.masked_flops(state)
+        keep = {name: self._moved(state.model, name, share) for name in self.keep}
         for name in keep:
-            _forget(moment.optimizer, moment.model.get_parameter(name), ~(keep[name] & self.keep[name]))
-        self.move(moment.model, keep)
+            _forget(state.optimizer, state.model.get_parameter(name), ~(keep[name] & self.keep[name]))
+        self.move(state.model, keep)
         return True
 
     def _moved(self, model: nn.Module, name: str, share: float) -> Bool[np.ndarray, " *shape"]:

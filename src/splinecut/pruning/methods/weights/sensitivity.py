@@ -27,7 +27,7 @@ class Sensitivity(Method):
     """What SNIP and GraSP share. The probe goes through in parts of `batch_size` images, each with its own norms."""
 
     units: ClassVar[Literal["channels", "weights"]] = "weights"
-    moment: ClassVar[str] = "at initialisation"
+    state: ClassVar[str] = "at initialisation"
     trains_first: ClassVar[bool] = False
 
     batch_size: int = 128  # Lee et al. 2019, CIFAR

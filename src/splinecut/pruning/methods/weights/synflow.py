@@ -14,7 +14,7 @@ from splinecut.errors import InputError
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
-from splinecut.pruning.weight_mask import prunable_weights, zero_out
+from splinecut.pruning.weight_mask import apply_weight_mask, prunable_weights
 from splinecut.training.ledger import TRAIN
 
 
@@ -33,7 +33,7 @@ class Synflow(Method):
     """
 
     units: ClassVar[Literal["channels", "weights"]] = "weights"
-    moment: ClassVar[str] = "at initialisation"
+    state: ClassVar[str] = "at initialisation"
     trains_first: ClassVar[bool] = False
     reference: ClassVar[str] = "Tanaka et al. 2020"
 
@@ -55,7 +55,7 @@ class Synflow(Method):
             for name, stays in now.items():
                 rank[name][keep[name] & ~stays] = t - self.n_rounds
             keep = now
-            zero_out(net, keep)
+            apply_weight_mask(net, keep)
             alive = flow(net, ones)
             scores = {name: np.where(keep[name], alive[name], rank[name]) for name in alive}
         return scores

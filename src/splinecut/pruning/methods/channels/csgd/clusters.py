@@ -47,7 +47,7 @@ def _numbered(labels: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"
     return np.argsort(np.argsort(first))[cluster]
 
 
-def is_first(cluster: Int64[np.ndarray, " units"]) -> Bool[np.ndarray, " units"]:
+def is_main(cluster: Int64[np.ndarray, " units"]) -> Bool[np.ndarray, " units"]:
     """Which units are the first of their cluster."""
     result = np.zeros(len(cluster), bool)
     result[np.unique(cluster, return_index=True)[1]] = True
@@ -134,6 +134,6 @@ def merged(model: nn.Module, groups: Groups, clusters: Clusters) -> nn.Module:
     for read in clustered(dict(result.named_parameters()), groups, clusters, "consumer"):
         outgoing = read.get(read.tensor)
         sums = torch.zeros_like(outgoing)
-        sums[torch.from_numpy(is_first(read.cluster.cpu().numpy())).to(sums.device)] = read.sums(outgoing)
+        sums[torch.from_numpy(is_main(read.cluster.cpu().numpy())).to(sums.device)] = read.sums(outgoing)
         read.put(read.tensor, sums)
     return result

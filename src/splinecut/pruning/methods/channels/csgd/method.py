@@ -39,19 +39,19 @@ from splinecut.pruning.methods.channels.csgd.clusters import (
     Clusters,
     Slices,
     clustered,
-    is_first,
+    is_main,
     merged,
     places,
     spread,
 )
-from splinecut.training.config import Optimizer, Plan
+from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import Charge
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
+    from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.ticket import Ticket
-    from splinecut.training.hooks import Moment
+    from splinecut.training.hooks import TrainState
 
 MET = 1e-6  # of a filter's distance to its cluster's mean, left at the end: filters have met
 ALIKE = 1e-4  # of a tensor's largest entry: merging filters further apart than this changes what the network computes
@@ -66,7 +66,7 @@ class CentripetalSGD(Method):
     """
 
     reference: ClassVar[str] = "Ding et al. 2019"
-    moment: ClassVar[str] = "after a second training that makes filters alike"
+    state: ClassVar[str] = "after a second training that makes filters alike"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "tied"
     is_random: ClassVar[bool] = True  # k-means starts from filters drawn by the seed
 
@@ -88,32 +88,34 @@ class CentripetalSGD(Method):
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         return geometric(budget, self.n_rounds)
 
-    def between(self, plan: Plan) -> Plan:
+    def between(self, plan: TrainingConfig) -> TrainingConfig:
         """Nothing: every round has a training of its own in `search`."""
         return plan.model_copy(update={"epochs": 0})
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Clusters:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Clusters:
         """Clusters the filters, as many clusters as units may stay, and trains until those of a cluster are alike."""
-        groups = bench.evidence(model, self).groups
+        groups = context.evidence(model, self).groups
         # Budgets speak of the uncut network.
-        uncut = model if self.n_rounds == 1 else bench.build(bench.seed).to(bench.device)
-        whole = groups if uncut is model else bench.evidence(uncut, self).groups
+        uncut = model if self.n_rounds == 1 else context.build(context.seed).to(context.device)
+        whole = groups if uncut is model else context.evidence(uncut, self).groups
         keep = even_keep(whole, turn.budget)
-        found = {group.name: self._clustered(model, group, int(keep[group.name].sum()), bench.seed) for group in groups}
+        found = {
+            group.name: self._clustered(model, group, int(keep[group.name].sum()), context.seed) for group in groups
+        }
         if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in found.values()):
             return found
-        plan = self._plan(bench.plan)
-        strength = sufficient(self.strength, plan, bench.steps_per_epoch)
+        plan = self._plan(context.plan)
+        strength = sufficient(self.strength, plan, context.steps_per_epoch)
         pull = Centripetal(groups, found, strength)
         phase = "centripetal" if self.n_rounds == 1 else f"centripetal-{turn.budget.keep:g}"
-        bench.train(model, phase, [pull], plan)
+        context.train(model, phase, [pull], plan)
         # The paper charges C-SGD a second training at the width that it leaves; it is done at full width.
-        spent, share = bench.ledger.phases.get(phase, Charge()), whole.flops(keep) / max(1, whole.flops())
-        bench.ledger.phases[phase] = replace(spent, paper_flops=round(share * spent.flops))
-        self._say(bench, model, pull)
+        spent, share = context.ledger.phases.get(phase, Charge()), whole.flops(keep) / max(1, whole.flops())
+        context.ledger.phases[phase] = replace(spent, paper_flops=round(share * spent.flops))
+        self._say(context, model, pull)
         return pull.clusters
 
-    def _plan(self, plan: Plan) -> Plan:
+    def _plan(self, plan: TrainingConfig) -> TrainingConfig:
         momentum = plan.optimizer.momentum if plan.optimizer.name == "sgd" else Optimizer().momentum
         sgd = Optimizer(lr=self.lr, momentum=momentum, weight_decay=plan.optimizer.weight_decay)
         return plan.model_copy(update={"optimizer": sgd})
@@ -129,24 +131,24 @@ class CentripetalSGD(Method):
         filters = weight.double().cpu()[places(member, group)].flatten(1)
         return CLUSTERINGS[self.clusters](filters.numpy(), max(1, n), seed)
 
-    def _say(self, bench: Bench, model: nn.Module, pull: Centripetal) -> None:
+    def _say(self, context: RunContext, model: nn.Module, pull: Centripetal) -> None:
         apart = spread(model, pull.groups, pull.clusters)
-        if apart > ALIKE and bench.processes.is_first:
-            bench.watch.say(
+        if apart > ALIKE and context.processes.is_main:
+            context.progress.message(
                 f"csgd: filters of a cluster still differ by {apart:.1e} of the largest weight, so merging them "
                 "changes the network; train for more epochs"
             )
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """1 for the first unit of each cluster, 0 for those that merge with it."""
-        return {name: is_first(cluster).astype(float) for name, cluster in evidence.found.items()}
+        return {name: is_main(cluster).astype(float) for name, cluster in evidence.found.items()}
 
     def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
         """One of each cluster: they were made to fit the budget."""
         return {name: values > 0 for name, values in scores.items()}
 
-    def apply(self, bench: Bench, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-        return bench.apply(merged(model, evidence.groups, evidence.found), ticket)
+    def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
+        return context.apply(merged(model, evidence.groups, evidence.found), ticket)
 
 
 class Centripetal(Hook):
@@ -158,11 +160,11 @@ class Centripetal(Hook):
         self.groups, self.clusters, self.strength = groups, clusters, strength
         self._own: list[Slices] = []
 
-    def start(self, moment: Moment) -> None:
-        parameters = dict(moment.model.named_parameters())
+    def start(self, state: TrainState) -> None:
+        parameters = dict(state.model.named_parameters())
         self._own = list(clustered(parameters, self.groups, self.clusters, "producer", "follower"))
 
-    def after_backward(self, moment: Moment) -> None:
+    def after_backward(self, state: TrainState) -> None:
         for own in self._own:
             gradient = own.tensor.grad
             if gradient is not None:
@@ -177,7 +179,7 @@ class Centripetal(Hook):
         self.clusters = {name: cluster.cpu().numpy() for name, cluster in state.items()}
 
 
-def sufficient(strength: float, plan: Plan, steps_per_epoch: int) -> float:
+def sufficient(strength: float, plan: TrainingConfig, steps_per_epoch: int) -> float:
     """`strength`, doubled until a training by `plan` lets filters of a cluster meet, or as near as it can.
 
     Their distance d follows the optimiser's own recursion, v <- m v + (decay + strength) d, d <- d - lr v, which is
@@ -194,7 +196,7 @@ def sufficient(strength: float, plan: Plan, steps_per_epoch: int) -> float:
     return best
 
 
-def _left(strength: float, plan: Plan, rates: Sequence[float]) -> float:
+def _left(strength: float, plan: TrainingConfig, rates: Sequence[float]) -> float:
     """The share of the first distance that is there at the end, and what momentum could still bring back."""
     distance, velocity, pull = 1.0, 0.0, plan.optimizer.weight_decay + strength
     for rate in rates:

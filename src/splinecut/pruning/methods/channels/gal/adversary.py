@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, Masks, SoftMasked
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.ledger import FORWARD, TRAIN
 from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
@@ -39,7 +39,7 @@ def discriminator(outputs: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(outputs, 1))
 
 
-def told_apart(
+def discriminator_loss(
     judge: nn.Module, teacher: Float[Tensor, "batch outputs"], student: Float[Tensor, "batch outputs"]
 ) -> Float[Tensor, ""]:
     """The discriminator's loss: cross-entropy of "teacher" and "student"; log 2 when it cannot tell."""
@@ -78,62 +78,62 @@ class Adversary(Hook):
         self.gathered: Masks = {}
         self.n_gathered = 0
 
-    def start(self, moment: Moment) -> None:
-        student = _student(moment)
-        self.teacher_flops = moment.forward_flops
+    def start(self, state: TrainState) -> None:
+        student = _student(state)
+        self.teacher_flops = state.forward_flops
         self.judge_flops = sum(2 * p.numel() for p in self.judge.parameters() if p.dim() > 1)
         self.fista = self.fista or Fista.of(student.masks)
 
-    def loss(self, moment: Moment, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
-        assert moment.batch is not None
-        x = moment.batch[0]
+    def loss(self, state: TrainState, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
+        assert state.batch is not None
+        x = state.batch[0]
         with torch.no_grad():
             wanted = self.teacher(x.to(next(self.teacher.parameters()).dtype))
-        self._teach_judge(moment, wanted, outputs.detach())
+        self._teach_judge(state, wanted, outputs.detach())
         n = len(outputs) * self.processes.world
-        moment.ledger.charge(f"{moment.phase}: teacher", self.teacher_flops, n, FORWARD)
+        state.ledger.charge(f"{state.phase}: teacher", self.teacher_flops, n, FORWARD)
         # Two batches to teach the discriminator, one to fool it.
-        moment.ledger.charge(f"{moment.phase}: discriminator", self.judge_flops, 3 * n, TRAIN)
+        state.ledger.charge(f"{state.phase}: discriminator", self.judge_flops, 3 * n, TRAIN)
         return _cross_entropy(self.judge(outputs), 1.0) + self.mu * functional.mse_loss(outputs, wanted)
 
-    def _teach_judge(self, moment: Moment, teacher: Tensor, student: Tensor) -> None:
+    def _teach_judge(self, state: TrainState, teacher: Tensor, student: Tensor) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        told_apart(self.judge, teacher, student).backward()
+        discriminator_loss(self.judge, teacher, student).backward()
         for parameter in self.judge.parameters():
             assert parameter.grad is not None
             self.processes.sum(parameter.grad.div_(self.processes.world))
         for group in self.optimizer.param_groups:
-            group["lr"] = moment.learning_rate
+            group["lr"] = state.learning_rate
         self.optimizer.step()
 
-    def after_backward(self, moment: Moment) -> None:
-        for name, gradient in _student(moment).gradients().items():
+    def after_backward(self, state: TrainState) -> None:
+        for name, gradient in _student(state).gradients().items():
             self.gathered[name] = self.gathered.get(name, 0) + gradient.detach()
         self.n_gathered += 1
 
-    def after_step(self, moment: Moment) -> None:
-        if moment.step % self.every or not self.n_gathered:
+    def after_step(self, state: TrainState) -> None:
+        if state.step % self.every or not self.n_gathered:
             return
         assert self.fista is not None
         share = self.n_gathered * self.processes.world
         gradient = {name: self.processes.sum(total) / share for name, total in self.gathered.items()}
         # Masks settle as weights do: their rate falls with the learning rate.
-        rate = self.mask_rate * moment.learning_rate / moment.plan.optimizer.lr
+        rate = self.mask_rate * state.learning_rate / state.plan.optimizer.lr
         gradient = {name: _normalised(values) for name, values in gradient.items()}
         self.fista = self.fista.step(gradient, rate, self.strength).on_the_sphere()
         self.gathered, self.n_gathered = {}, 0
-        _student(moment).put(self.fista.ahead)
+        _student(state).put(self.fista.ahead)
 
-    def after_epoch(self, moment: Moment) -> bool:
+    def after_epoch(self, state: TrainState) -> bool:
         """Every epoch starts without momentum, which the loss of a network that is trained meanwhile would outrun."""
         assert self.fista is not None
         self.fista = self.fista.restarted()
-        _student(moment).put(self.fista.ahead)
+        _student(state).put(self.fista.ahead)
         return False
 
-    def end(self, moment: Moment) -> None:
+    def end(self, state: TrainState) -> None:
         assert self.fista is not None
-        _student(moment).put(self.fista.value)
+        _student(state).put(self.fista.value)
 
     def state(self) -> dict[str, Any]:
         fista = self.fista
@@ -161,6 +161,6 @@ def _normalised(gradient: Float[Tensor, " units"]) -> Float[Tensor, " units"]:
     return gradient / gradient.square().mean().sqrt().clamp_min(torch.finfo(gradient.dtype).tiny)
 
 
-def _student(moment: Moment) -> SoftMasked:
-    assert isinstance(moment.model, SoftMasked)
-    return moment.model
+def _student(state: TrainState) -> SoftMasked:
+    assert isinstance(state.model, SoftMasked)
+    return state.model

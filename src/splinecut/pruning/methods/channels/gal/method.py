@@ -34,8 +34,8 @@ from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.training.config import Optimizer, Schedule
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
-    from splinecut.training.config import Plan
+    from splinecut.pruning.engine.context import RunContext
+    from splinecut.training.config import TrainingConfig
 
 MASK_STEPS = 100  # at least, in a training that is too short for one every `mask_every` steps
 
@@ -104,18 +104,18 @@ class GAL(Method):
                 keep[group.name][:] = True
         return {**keep, BLOCKS: kept}
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Searched:
-        groups, budget = bench.evidence(model, self).groups, turn.budget
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+        groups, budget = context.evidence(model, self).groups, turn.budget
         if budget.of == "blocks" and not groups.branches:
             raise InputError("a budget of blocks needs a network with residual branches, got one without; use channels")
-        plan = self._plan(bench.plan)
-        per_epoch = -(-len(bench.dataset.train) // plan.batch_size)
+        plan = self._plan(context.plan)
+        per_epoch = -(-len(context.dataset.train) // plan.batch_size)
         every = max(1, min(self.mask_every, plan.epochs * per_epoch // MASK_STEPS))
         strength = self.strength if self.strength is not None else self._first_guess(plan, per_epoch, every)
         low, high, trials = 0.0, math.inf, []
         nearest: tuple[float, SoftMasked] | None = None
         for number in range(self.trials if self.strength is None else 1):
-            student = self._trial(bench, model, groups, budget, plan, strength, every, number)
+            student = self._trial(context, model, groups, budget, plan, strength, every, number)
             kept = kept_share(groups, _arrays(student), budget)
             trials.append((strength, kept))
             if nearest is None or abs(kept - budget.keep) < abs(nearest[0] - budget.keep):
@@ -131,11 +131,11 @@ class GAL(Method):
 
     def _trial(
         self,
-        bench: Bench,
+        context: RunContext,
         model: nn.Module,
         groups: Groups,
         budget: Budget,
-        plan: Plan,
+        plan: TrainingConfig,
         strength: float,
         every: int,
         number: int,
@@ -144,29 +144,29 @@ class GAL(Method):
         teacher = copy.deepcopy(model).eval().requires_grad_(False)
         student = SoftMasked(copy.deepcopy(model), groups, budget.of != "blocks", budget.of != "channels")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(bench.seed)
+            torch.manual_seed(context.seed)
             like = next(model.parameters())
-            judge = discriminator(bench.dataset.outputs).to(like.device, like.dtype)
-        hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, bench.processes)
+            judge = discriminator(context.dataset.outputs).to(like.device, like.dtype)
+        hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, context.processes)
         decided = {  # and not the share that is to stay: searches for several budgets have their first trial in common
             "strength": strength,
             "mu": self.mu,
             "mask_rate": self.mask_rate,
             "every": every,
             "masks": sorted(student.masks),
-            "residual": bench.residual,
+            "residual": context.residual,
             "teacher": fingerprint(model),
         }
-        bench.train(student, f"adversarial-{number + 1}", [hook], plan, shared_by=decided, in_paper=False)
+        context.train(student, f"adversarial-{number + 1}", [hook], plan, decided_by=decided, in_paper=False)
         return student
 
-    def _first_guess(self, plan: Plan, per_epoch: int, every: int) -> float:
+    def _first_guess(self, plan: TrainingConfig, per_epoch: int, every: int) -> float:
         """A strength that pulls each mask three times its size over the training, which empties about half (digits)."""
         steps = range(every - 1, plan.epochs * per_epoch, every)
         pull = self.mask_rate * sum(plan.schedule.factor(step, plan.epochs, per_epoch) for step in steps)
         return 3 / pull if pull else 1.0
 
-    def _plan(self, plan: Plan) -> Plan:
+    def _plan(self, plan: TrainingConfig) -> TrainingConfig:
         epochs = min(plan.epochs, max(1, round(self.share * plan.epochs)))
         optimizer = Optimizer(lr=self.learning_rate, weight_decay=self.weight_decay)
         schedule = Schedule(milestones=(0.3, 0.6, 0.9))  # every 30 of 100 epochs

@@ -35,8 +35,8 @@ from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.seeding import generator
 
 if TYPE_CHECKING:
-    from splinecut.pruning.engine.context import Bench
-    from splinecut.training.config import Plan
+    from splinecut.pruning.engine.context import RunContext
+    from splinecut.training.config import TrainingConfig
 
 Genes = tuple[int, ...]
 """For each group the number of its width level, the narrowest being 0."""
@@ -66,7 +66,7 @@ class MetaPruning(Method):
     """
 
     reference: ClassVar[str] = "Liu et al. 2019"
-    moment: ClassVar[str] = "before training"
+    state: ClassVar[str] = "before training"
     trains_first: ClassVar[bool] = False
     is_random: ClassVar[bool] = True  # the first units stay, whatever they are
 
@@ -107,51 +107,51 @@ class MetaPruning(Method):
         widths = evidence.found.widths if evidence.found else {group.name: group.size for group in evidence.groups}
         return {group.name: -(np.arange(group.size) + 0.5) / widths[group.name] for group in evidence.groups}
 
-    def search(self, bench: Bench, model: nn.Module, turn: Round) -> Searched:
-        if not len(bench.dataset.validation):
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+        if not len(context.dataset.validation):
             raise InputError("metapruning compares widths on validation images, got none; set data.validation=0.1")
-        groups = bench.evidence(model, self).groups
-        net = self.trained(bench, model, groups)
+        groups = context.evidence(model, self).groups
+        net = self.trained(context, model, groups)
         space = Space(groups, turn.budget, self.ratios, self.window)
-        random = np.random.default_rng([bench.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
+        random = np.random.default_rng([context.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
         decides = {"weights": fingerprint(net), "recalibration": self.recalibration, "ratios": self.ratios}
-        with bench.memory("widths", decides) as memory:
+        with context.search_cache("widths", decides) as memory:
 
             def fitness(genes: Genes) -> Fitness:
-                make = partial(self.measured, bench, net, space.widths(genes))
-                accuracy, negative_loss = memory.recall(" ".join(map(str, genes)), make)
+                make = partial(self.measured, context, net, space.widths(genes))
+                accuracy, negative_loss = memory.get_or_compute(" ".join(map(str, genes)), make)
                 return accuracy, negative_loss
 
             return search(self, space, fitness, random)
 
-    def trained(self, bench: Bench, model: nn.Module, groups: Groups) -> PruningNet:
+    def trained(self, context: RunContext, model: nn.Module, groups: Groups) -> PruningNet:
         """The PruningNet of `model`, trained; all budgets share it."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(bench.seed)
-            net = PruningNet(model, groups, self.hidden).to(bench.device)
+            torch.manual_seed(context.seed)
+            net = PruningNet(model, groups, self.hidden).to(context.device)
         decides = {
             "method": "metapruning",
             "ratios": self.ratios,
             "hidden": self.hidden,
-            "residual": bench.residual,
+            "residual": context.residual,
         }
-        hooks = [DrawWidths(self.ratios, bench.seed)]
-        bench.train(net, "pruning-net", hooks, self._plan(bench.plan), shared_by=decides, in_paper=False)
+        hooks = [DrawWidths(self.ratios, context.seed)]
+        context.train(net, "pruning-net", hooks, self._plan(context.plan), decided_by=decides, in_paper=False)
         return net
 
-    def measured(self, bench: Bench, net: PruningNet, widths: Widths, ledger: Ledger) -> Fitness:
+    def measured(self, context: RunContext, net: PruningNet, widths: Widths, ledger: Ledger) -> Fitness:
         """Accuracy of these widths on the validation images, with generated weights and recalibrated batch norms."""
         started = time.perf_counter()
         network = net.network(widths)
-        rows = torch.randperm(len(bench.dataset.train), generator=generator(bench.seed))[: self.recalibration]
-        recalibrate(network, bench.dataset.train.examples(rows, bench.device))
-        found = evaluate(network, bench.dataset.validation, bench.dataset.task, device=bench.device)
+        rows = torch.randperm(len(context.dataset.train), generator=generator(context.seed))[: self.recalibration]
+        recalibrate(network, context.dataset.train.examples(rows, context.device))
+        found = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
         flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + found.images
         ledger.charge("search", flops, images, FORWARD, seconds=time.perf_counter() - started)
         ledger.charge("search: generate weights", net.generating_flops, 1, FORWARD)
         return found.accuracy or 0.0, -found.loss
 
-    def _plan(self, plan: Plan) -> Plan:
+    def _plan(self, plan: TrainingConfig) -> TrainingConfig:
         epochs = max(min(1, plan.epochs), round(self.share * plan.epochs))
         return plan.model_copy(update={"epochs": epochs, "label_smoothing": self.label_smoothing})
 

@@ -30,7 +30,7 @@ from splinecut.networks.surgery.optimizer import sliced
 from splinecut.pruning.budget import Keep
 from splinecut.pruning.refit.batch_norms import NORMS
 from splinecut.pruning.weight_mask import prunable_weights
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 
 Widths = Mapping[str, int]
 """group -> how many of its units stay"""
@@ -122,28 +122,28 @@ class DrawWidths(Hook):
     def __init__(self, levels: Sequence[float], seed: int) -> None:
         self.levels, self.seed = levels, seed
 
-    def start(self, moment: Moment) -> None:
-        self._draw(moment)
+    def start(self, state: TrainState) -> None:
+        self._draw(state)
 
-    def loss(self, moment: Moment, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
-        net = _net(moment)
-        moment.forward_flops = net.groups.flops(first_units(net.groups, net.widths))
+    def loss(self, state: TrainState, outputs: Tensor, targets: Tensor, loss: Tensor) -> Tensor:
+        net = _net(state)
+        state.forward_flops = net.groups.flops(first_units(net.groups, net.widths))
         return loss
 
-    def after_step(self, moment: Moment) -> None:
-        moment.ledger.charge(f"{moment.phase}: generate weights", _net(moment).generating_flops, 1)
-        self._draw(moment)
+    def after_step(self, state: TrainState) -> None:
+        state.ledger.charge(f"{state.phase}: generate weights", _net(state).generating_flops, 1)
+        self._draw(state)
 
-    def _draw(self, moment: Moment) -> None:
-        net = _net(moment)
-        generator = np.random.default_rng([self.seed, moment.step])
+    def _draw(self, state: TrainState) -> None:
+        net = _net(state)
+        generator = np.random.default_rng([self.seed, state.step])
         net.narrow(width_of(net.groups, generator.choice(self.levels, len(net.groups))))
-        moment.forward_flops = net.groups.flops()  # of the validation that may come before the next step
+        state.forward_flops = net.groups.flops()  # of the validation that may come before the next step
 
 
-def _net(moment: Moment) -> PruningNet:
-    assert isinstance(moment.model, PruningNet)
-    return moment.model
+def _net(state: TrainState) -> PruningNet:
+    assert isinstance(state.model, PruningNet)
+    return state.model
 
 
 def width_of(groups: Groups, ratios: Sequence[float] | np.ndarray) -> dict[str, int]:

@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 from splinecut.networks import models
-from splinecut.pruning.engine.context import Bench
+from splinecut.pruning.engine.context import RunContext
 from splinecut.training import data
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, TensorSplit
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "convnet": {"name": "convnet", "preset": "digits", "width": 0.5, "input_shape": (1, 8, 8)},
@@ -34,25 +34,25 @@ def coloured(shape: tuple[int, ...], n: int = 96, classes: int = 4) -> DataSet:
     return DataSet("coloured", *parts, shape, classes, names, "classification", "none")
 
 
-def bench(network: str = "convnet", epochs: int = 2, folder: Path | None = None, **changes: Any) -> Bench:
+def context(network: str = "convnet", epochs: int = 2, folder: Path | None = None, **changes: Any) -> RunContext:
     """A bench on 200 digits, or on coloured noise for networks that need larger images."""
     asked = NETWORKS[network]
     small = network == "convnet"
     dataset = data.load("digits", train_size=200, validation=0.1) if small else coloured(asked["input_shape"])
-    plan = changes.pop("plan", Plan(epochs=epochs, batch_size=32))
-    return Bench(
+    plan = changes.pop("plan", TrainingConfig(epochs=epochs, batch_size=32))
+    return RunContext(
         build=lambda seed: models.build(classes=dataset.outputs, seed=seed, **asked),
         dataset=dataset,
         plan=plan,
         folder=folder,
         probe_size=48,
-        watch=Watch(Console(file=StringIO(), width=500)),
+        progress=ConsoleProgress(Console(file=StringIO(), width=500)),
         **changes,
     )
 
 
-def said(bench: Bench) -> str:
+def said(context: RunContext) -> str:
     """What the run told its user."""
-    file = bench.watch.console.file
+    file = context.progress.console.file
     assert isinstance(file, StringIO)
     return file.getvalue()
