@@ -30,9 +30,9 @@ from splinecut.files import write_json
 from splinecut.locking import locked
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.config import Schedule
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from splinecut.training.seeding import generator
 from studies.support.result_file import write
 

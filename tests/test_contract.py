@@ -36,10 +36,10 @@ from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round
 from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import data
-from splinecut.training.config import Plan
+from splinecut.training.config import TrainingConfig
 from splinecut.training.data.batch_order import Order
-from splinecut.training.devices import ALONE
-from splinecut.training.progress import Watch
+from splinecut.training.devices import SINGLE_PROCESS
+from splinecut.training.progress import ConsoleProgress
 
 SMALL: dict[str, dict[str, Any]] = {  # options that make a method quick, and busy, on a tiny network
     "boundary": {"slices": 1},

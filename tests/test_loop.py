@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from splinecut.networks import cost, models
 from splinecut.training import data
-from splinecut.training.config import Optimizer, Plan, Schedule
+from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.data.batch_order import Order
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, TrainState

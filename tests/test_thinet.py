@@ -240,8 +240,8 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
     before = copy.deepcopy(trained.state_dict())
     found, x = groups(trained, context.probe()), context.probe(64)
     method = ThiNet()
-    evidence = bench.evidence(trained, method)
-    ticket = draw(trained, bench.probe(), "thinet", keep=0.5, labels=bench.labels())
+    evidence = context.evidence(trained, method)
+    ticket = draw(trained, context.probe(), "thinet", keep=0.5, labels=context.labels())
     first = {**found.full_keep(), found[0].name: ticket.keep[found[0].name]}
     one = type(ticket)(first, found, "thinet", ticket.budget)
 

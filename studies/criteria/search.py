@@ -50,7 +50,7 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Ledger
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from studies.support.intervals import plus_minus
 from studies.support.pairing import Comparison, arguments, gains
 from studies.support.result_file import write

@@ -38,7 +38,7 @@ from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from studies.support.pairing import compare
 
 PENALTY = 1e-2  # 15 epochs are few: a penalty of 1e-4 would hardly move a scale
@@ -124,7 +124,7 @@ def _accuracy(context: RunContext, model: nn.Module) -> float:
     return float(measure(context, model)["last"]["accuracy"])
 
 
-def bench_for(recipe: str, seed: int) -> Bench:
+def bench_for(recipe: str, seed: int) -> RunContext:
     """The bench of a recipe, without a folder: nothing is left behind."""
     experiment = spec.load(recipe, [f"seed={seed}"])
     dataset, device = runner.load_data(experiment), devices.choose("cpu")

@@ -24,7 +24,7 @@ from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import WeightMaskHook
 from splinecut.training import devices
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 from studies.support.intervals import plus_minus
 from studies.support.pairing import Comparison, arguments, gains
 from studies.support.result_file import write

@@ -29,7 +29,7 @@ from splinecut.experiments.plan import build_model
 from splinecut.experiments.spec import Experiment
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.data import DataSet
-from splinecut.training.hooks import Hook, Moment
+from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from splinecut.training.seeding import generator
 from studies.support.result_file import figure, write

@@ -63,11 +63,11 @@ def with_controls(by_seed: Sequence[Accuracies]) -> dict[str, Comparison]:
     """Every arm against those named after it with one of CONTROLS, at every moment."""
     found = {}
     for place in by_seed[0]:
-        row, _, moment = place.partition(" | ")
+        row, _, state = place.partition(" | ")
         for control in CONTROLS:
-            other = f"{row}{control} | {moment}"
+            other = f"{row}{control} | {state}"
             if other in by_seed[0]:
-                found[f"{row} over its{control}, {moment}"] = Comparison.of(by_seed, place, other)
+                found[f"{row} over its{control}, {state}"] = Comparison.of(by_seed, place, other)
     return found
 
 

@@ -15,7 +15,7 @@ from splinecut.experiments.film import frames
 from splinecut.experiments.film.frames import Frame, Frames
 from splinecut.experiments.records import Record
 from splinecut.report.build import write
-from splinecut.training.progress import Watch
+from splinecut.training.progress import ConsoleProgress
 
 EARLY = "early bird"
 LATE: dict[str, Any] = {"detector": None, "film": None}  # train to the end first; store no partitions
@@ -40,10 +40,12 @@ def demo(out: Path, device: str) -> Path:
     routes: dict[str, Record] = {}
     for name, (about, _) in ROUTES.items():
         console.print(Text.assemble((name, "bold"), f": {about}"))
-        routes[name] = runner.run(_route(base, name), out, device=device, watch=Watch(), shared=out / SHARED)
+        routes[name] = runner.run(
+            _route(base, name), out, device=device, progress=ConsoleProgress(), shared=out / SHARED
+        )
     about = "two layers on the plane; its regions during training and pruning"
     console.print(Text.assemble(("toy", "bold"), f": {about}"))
-    small = runner.run(toy, out, device=device, watch=Watch())
+    small = runner.run(toy, out, device=device, progress=ConsoleProgress())
     shutil.rmtree(out / SHARED, ignore_errors=True)
     films = [frames.load(out / asked.folder / frames.FILE) for asked in (toy, _route(base, EARLY))]
     page = write(out / REPORT, [*routes.values(), small], films, "splinecut demo")

@@ -38,5 +38,5 @@ def _listing(kind: str) -> list[tuple[str, ...]]:
     if kind == "methods":
         from splinecut.pruning.methods.catalogue import METHODS
 
-        return [(name, kind.units, kind.moment, kind.reference) for name, kind in METHODS.items()]
+        return [(name, kind.units, kind.state, kind.reference) for name, kind in METHODS.items()]
     raise unknown("listing", kind, ("models", "data", "methods", "recipes"))

@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from splinecut.errors import InputError, unknown
 from splinecut.experiments.recipes import read, toml_text
-from splinecut.training.config import Frozen, Plan
-from splinecut.training.initialization import Start
+from splinecut.training.config import Frozen, TrainingConfig
+from splinecut.training.initialization import Initialization
 
 SCHEMA = 1
 DENSE = "dense"  # the label of a run without a method
@@ -118,8 +118,8 @@ class Experiment(Frozen):
     seed: Annotated[int, Field(ge=0)] = 0
     model: Annotated[ModelSpec, BeforeValidator(_named)]
     data: Annotated[DataSpec, BeforeValidator(_named)]
-    start: Annotated[Start, BeforeValidator(_named)] = Start()
-    training: Plan = Plan()
+    start: Annotated[Initialization, BeforeValidator(_named)] = Initialization()
+    training: TrainingConfig = TrainingConfig()
     detector: Annotated[DetectorSpec | None, BeforeValidator(_named)] = None
     method: Annotated[MethodSpec | None, BeforeValidator(_named)] = None
     budget: BudgetSpec = BudgetSpec()

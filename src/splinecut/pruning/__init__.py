@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.ticket import Ticket as Ticket
 
 
-_RENAMED = {"Bench": "RunContext"}
+_RENAMED = {"RunContext": "RunContext"}
 
 
 def __getattr__(name: str) -> Any:

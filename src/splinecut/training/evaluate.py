@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from splinecut.training.data.batch_order import Order
-from splinecut.training.devices import ALONE, Processes
+from splinecut.training.devices import SINGLE_PROCESS, Processes
 
 if TYPE_CHECKING:
     from splinecut.training.data import Split

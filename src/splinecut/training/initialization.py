@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from splinecut.moved import renamed
 from splinecut.training.config import Frozen, Optimizer, Schedule, TrainingConfig
 
 ADVERSARIAL = TrainingConfig(  # the authors': plain SGD, no augmentation, at most 350 epochs

@@ -15,7 +15,7 @@ from splinecut.errors import InputError, SplinecutError
 from splinecut.networks.cost import forward_flops
 from splinecut.training import checkpoint
 from splinecut.training.data.batch_order import Order
-from splinecut.training.devices import ALONE, Processes
+from splinecut.training.devices import SINGLE_PROCESS, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
 from splinecut.training.hooks import Hook, TrainState, hooks_state, restore_hooks
 from splinecut.training.ledger import FORWARD, Ledger
@@ -118,9 +118,9 @@ class _Training:
 
     def _epoch(self) -> None:
         self.net.train()
-        moment, plan = self.moment, self.plan
-        skip = moment.step - moment.epoch * moment.steps_per_epoch
-        order = Order(plan.batch_size, True, self.seed, moment.epoch, skip, self.processes.rank, self.processes.world)
+        state, plan = self.state, self.plan
+        skip = state.step - state.epoch * state.steps_per_epoch
+        order = Order(plan.batch_size, True, self.seed, state.epoch, skip, self.processes.rank, self.processes.world)
         batches = self.data.train.batches(
             order, augment=plan.augment, device=self.device, channels_last=self.channels_last
         )

@@ -19,8 +19,8 @@ from splinecut.errors import InputError
 from splinecut.networks.cost import forward_flops
 from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, Split, TensorSplit
-from splinecut.training.hooks import Hook, Moment
-from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Start
+from splinecut.training.hooks import Hook, TrainState
+from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Initialization
 from splinecut.training.ledger import TRAIN, Ledger
 from splinecut.training.loop import train
 from splinecut.training.seeding import generator

@@ -20,7 +20,7 @@ from splinecut.experiments.film.frames import FILE, Frames
 from splinecut.experiments.spec import FilmSpec
 from splinecut.geometry.partition import subdivide
 from splinecut.geometry.slices import Slice, slices_through
-from splinecut.pruning.engine.context import Bench, Trained
+from splinecut.pruning.engine.context import RunContext, TrainingResult
 from splinecut.pruning.methods.channels.boundary import predicted
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, TrainState
@@ -93,9 +93,9 @@ class FilmedBench(RunContext):
         return done
 
 
-def filmed(bench: Bench, asked: FilmSpec, title: str) -> FilmedBench:
+def filmed(context: RunContext, asked: FilmSpec, title: str) -> FilmedBench:
     """The same bench, which keeps frames as `asked`; refuses data without a plane to look at."""
-    dataset = bench.dataset
+    dataset = context.dataset
     if dataset.task != "classification" or int(np.prod(dataset.input_shape)) < 2:
         raise InputError(
             f"a film shows classes on a plane, and {dataset.name!r} has none ({dataset.task}, inputs of shape "
@@ -104,7 +104,9 @@ def filmed(bench: Bench, asked: FilmSpec, title: str) -> FilmedBench:
     return FilmedBench(**{each.name: getattr(context, each.name) for each in fields(context)}, title=title, asked=asked)
 
 
-def frames_of(bench: Bench, model: nn.Module, held: Mapping[int, Weights], asked: FilmSpec, title: str) -> Frames:
+def frames_of(
+    context: RunContext, model: nn.Module, held: Mapping[int, Weights], asked: FilmSpec, title: str
+) -> Frames:
     """The partitions of `model` with the weights held at each step, and after cuts, in one window."""
     model = copy.deepcopy(model).cpu()
     networks = {step: _with(model, weights) for step, weights in sorted(held.items())}
@@ -141,7 +143,9 @@ def _with(model: nn.Module, weights: Weights) -> nn.Module:
     return other
 
 
-def _scene(bench: Bench, asked: FilmSpec) -> tuple[Slice, Float[Tensor, "points *input"], Int64[Tensor, " points"]]:
+def _scene(
+    context: RunContext, asked: FilmSpec
+) -> tuple[Slice, Float[Tensor, "points *input"], Int64[Tensor, " points"]]:
     """The slice, and those training inputs that lie in it with their classes."""
     train = context.dataset.train
     if asked.through is not None:

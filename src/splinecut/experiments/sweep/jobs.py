@@ -76,12 +76,12 @@ def perform(job: Job) -> str | None:
     from rich.console import Console
 
     from splinecut.experiments import runner
-    from splinecut.training.progress import Watch
+    from splinecut.training.progress import ConsoleProgress
 
     torch.set_num_threads(job.threads)
     error_file = job.out / job.experiment.folder / ERROR_FILE
     try:
-        watch = Watch(Console(quiet=True))
+        watch = ConsoleProgress(Console(quiet=True))
         runner.run(job.plan, job.out, job.data_dir, job.device, watch, job.out / SHARED, _loaded)
     except SplinecutError as error:
         return " ".join(str(error).split())

@@ -35,11 +35,11 @@ def areas_and_centroids(
     b = a[next_place(offsets)]
     piece = a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]
     twice = np.add.reduceat(piece, offsets[:-1])
-    state = np.add.reduceat(piece[:, None] * (a + b), offsets[:-1], axis=0)
+    moment = np.add.reduceat(piece[:, None] * (a + b), offsets[:-1], axis=0)
     mean = np.add.reduceat(a, offsets[:-1], axis=0) / np.diff(offsets)[:, None]
     # Polygons thinner than rounding may come out with no area or a negative one.
     is_flat = twice <= 0
-    shift = np.where(is_flat[:, None], mean, state / np.where(is_flat, 1.0, 3 * twice)[:, None])
+    shift = np.where(is_flat[:, None], mean, moment / np.where(is_flat, 1.0, 3 * twice)[:, None])
     return twice / 2, origin + shift
 
 

@@ -28,13 +28,13 @@ from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.weight_mask import apply_weight_mask
 from splinecut.training import energy
 from splinecut.training.data import DataSet
-from splinecut.training.devices import ALONE, Processes
-from splinecut.training.hooks import Hook, Moment
-from splinecut.training.initialization import Start
+from splinecut.training.devices import SINGLE_PROCESS, Processes
+from splinecut.training.hooks import Hook, TrainState
+from splinecut.training.initialization import Initialization
 from splinecut.training.ledger import FORWARD, Ledger
 from splinecut.training.loop import train
-from splinecut.training.pretraining import PHASE, lessons
-from splinecut.training.progress import Watch
+from splinecut.training.pretraining import PHASE, pretraining_stages
+from splinecut.training.progress import ConsoleProgress
 from splinecut.training.seeding import generator
 
 if TYPE_CHECKING:
@@ -256,4 +256,4 @@ class RunContext:
         return smaller
 
 
-__getattr__ = renamed(__name__, {"Bench": "RunContext", "Trained": "TrainingResult"})
+__getattr__ = renamed(__name__, {"RunContext": "RunContext", "Trained": "TrainingResult"})

@@ -116,7 +116,7 @@ class _PruningRun:
         self.snapshot = Snapshot(self.recovery.step)
         self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
-        self.groups = bench.evidence(self.model, method).groups if method.units == "channels" else None
+        self.groups = context.evidence(self.model, method).groups if method.units == "channels" else None
         self.keep: Keep = self.groups.full_keep() if self.groups else {}
         turns = method.rounds(self.budget, self.groups)
         for number, turn in enumerate(turns):
