@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.files import write_json
 from splinecut.locking import locked
 from splinecut.pruning.detect import RULES, EarlyBird

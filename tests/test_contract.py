@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splinecut.experiments import records
-from splinecut.experiments.plan import run_context
+from splinecut.experiments.building import run_context
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.networks.groups.values import Groups

@@ -25,6 +25,7 @@ from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.stages import first_training
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
 from splinecut.pruning.methods.weights.random_masks import twin
@@ -60,7 +61,7 @@ def results(context: RunContext) -> dict[str, float]:
 
 def trained(context: RunContext) -> nn.Module:
     """The network that every arm starts from; trained once."""
-    return context.train(context.build(context.seed), "train", decided_by={"method": {}}).model
+    return context.train(context.build(context.seed), first_training({})).model
 
 
 def cut_last(context: RunContext, model: nn.Module, ticket: Ticket) -> float:

@@ -23,10 +23,12 @@ from splinecut.experiments.measurements import measure
 from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget, best, even_keep
 from splinecut.pruning.engine.context import RunContext
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, channel_contributions, least_squares
 from splinecut.pruning.ticket import Ticket
+from splinecut.training.ledger import Phase
 from studies.criteria.slimming import context_for, show, summary
 from studies.support.result_file import write
 
@@ -69,7 +71,7 @@ def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> 
         explained.append(_explained(context, method, evidence, evidence.groups[name], chosen))
         model = method.apply(context, model, Ticket({name: chosen}, evidence.groups), evidence)
     found = {"explained": statistics.fmean(explained), "at once": _accuracy(context, model)}
-    context.train(model, "one epoch on", plan=GENTLE.between(context.plan))
+    context.train(model, Stage(Phase("one epoch on"), GENTLE.between(context.plan)))
     return {**found, "one epoch on": _accuracy(context, model)}
 
 

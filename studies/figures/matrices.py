@@ -25,7 +25,7 @@ from rich.console import Console
 from torch import Tensor
 
 from splinecut.experiments import runner
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.experiments.spec import Experiment
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.data import DataSet

@@ -17,7 +17,7 @@ from splinecut.training import checkpoint
 from splinecut.training.devices import SINGLE_PROCESS, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
 from splinecut.training.hooks import Hook, TrainState, hooks_state, restore_hooks
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def train(
     seed: int = 0,
     device: torch.device | str = "cpu",
     ledger: Ledger | None = None,
-    phase: str = "train",
+    phase: Phase | str = "train",
     hooks: Sequence[Hook] = (),
     checkpoints: str | Path | None = None,
     processes: Processes = SINGLE_PROCESS,
@@ -58,7 +58,9 @@ def train(
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + processes.rank)
-        training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
+        training = _Training(
+            model, data, plan, seed, device, ledger or Ledger(), Phase.parse(phase), hooks, checkpoints, processes
+        )
         training.state.epoch, training.state.step = start_step // training.state.steps_per_epoch, start_step
         training.resume(say)
         return training.run()
@@ -75,7 +77,7 @@ class _Training:
         seed: int,
         device: torch.device,
         ledger: Ledger,
-        phase: str,
+        phase: Phase,
         hooks: Sequence[Hook],
         checkpoints: str | Path | None,
         processes: Processes,
@@ -96,7 +98,7 @@ class _Training:
         steps = -(-len(data.train) // plan.batch_size)
         flops = forward_flops(model, data.input_shape)
         self.state = TrainState(model, self.optimizer, plan, phase, steps, ledger, flops)
-        self.net = processes.share(model, device)
+        self.net = processes.wrap(model, device)
         self.is_stopping = False
         self._start_epoch()
         self.clock = time.perf_counter()
@@ -203,8 +205,9 @@ class _Training:
             state.model, self.data.validation, self.data.task, device=self.device, processes=self.processes
         )
         self._refuse_nan(torch.tensor(metrics.loss))
-        state.ledger.charge(f"{state.phase}: validate", state.forward_flops, metrics.images, FORWARD)
-        self._spend_time(f"{state.phase}: validate")
+        validating = state.phase.with_part("validate")
+        state.ledger.charge(validating, state.forward_flops, metrics.images, FORWARD)
+        self._spend_time(validating)
         return metrics
 
     def _start_epoch(self) -> None:
@@ -240,7 +243,7 @@ class _Training:
                 "data": self.data.hash,
             }
             checkpoint.save(self.checkpoints, state.step, saved)
-        self.processes.wait()
+        self.processes.barrier()
 
     def resume(self, say: Callable[[str], None] | None) -> None:
         """Takes up the newest checkpoint, where there is one."""
@@ -269,7 +272,7 @@ class _Training:
         if say:
             say(f"resuming {state.phase} at epoch {state.epoch}, step {state.step}")
 
-    def _spend_time(self, phase: str | None = None) -> None:
+    def _spend_time(self, phase: Phase | None = None) -> None:
         """Charges the time since the last call to `phase`."""
         now = time.perf_counter()
         self.state.ledger.spend(phase or self.state.phase, seconds=now - self.clock)
@@ -296,7 +299,7 @@ class _Training:
         state = self.state
         kept = f"; the last checkpoint in {self.checkpoints} is good" if self.checkpoints else ""
         raise Diverged(
-            f"the loss of {state.phase!r} is {float(loss)} at step {state.step} (epoch {state.epoch + 1}); "
+            f"the loss of {str(state.phase)!r} is {float(loss)} at step {state.step} (epoch {state.epoch + 1}); "
             f"lower the learning rate (now {state.learning_rate:g}) or check the inputs{kept}"
         )
 

@@ -40,7 +40,9 @@ class ConsoleProgress(Hook):
         if self.console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}"))
             self.bar = Progress(*columns, TimeRemainingColumn(compact=True), console=self.console, transient=True)
-            self.task = self.bar.add_task(state.phase, total=max(1, state.total_steps), completed=state.step, facts="")
+            self.task = self.bar.add_task(
+                str(state.phase), total=max(1, state.total_steps), completed=state.step, facts=""
+            )
             self.bar.start()
 
     def after_step(self, state: TrainState) -> None:

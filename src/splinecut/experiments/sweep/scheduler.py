@@ -18,7 +18,8 @@ from splinecut.experiments.run_folder import commit, versions
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep.worker_pool import SHARED, Ending, Job, Pool
 from splinecut.files import write_json
-from splinecut.training.ledger import Charge, Ledger
+from splinecut.pruning.engine.stages import FIRST, phase_of_cache
+from splinecut.training.ledger import Charge, Ledger, Phase
 
 if TYPE_CHECKING:
     from splinecut.experiments.plan import Plan
@@ -142,24 +143,11 @@ class _Queue:
         return number
 
 
-def shared_stages(asked: Experiment | Plan) -> frozenset[str]:
-    """Names of the stages that a run may have in common with others: its start, its first training, its search."""
+def shared_stages(experiment: Experiment | Plan) -> frozenset[str]:
+    """Keys of the stages that a run may have in common with others: pretraining, first training, search."""
     from splinecut.experiments.plan import plan
-    from splinecut.pruning.method import Method
 
-    made = plan(asked)
-    experiment, method = made.experiment, made.method
-    common = experiment.model_dump(mode="json", include={"seed", "model", "data", "start", "training", "detector"})
-    begun = {key: common[key] for key in ("seed", "model", "data", "start")}
-    names = [json.dumps(begun, sort_keys=True)] if experiment.start.is_trained else []
-    if experiment.method is None or method is None or made.budget is None or made.recovery is None:
-        return frozenset([*names, json.dumps([common, {}, 0], sort_keys=True)])
-    if method.trains_first:
-        rewind = made.recovery.step if made.recovery.weights == "rewind" else 0
-        names.append(json.dumps([common, method.first_training(made.budget), rewind], sort_keys=True))
-    if type(method).search is not Method.search:
-        names.append(json.dumps([common, experiment.method.model_dump(mode="json")], sort_keys=True))
-    return frozenset(names)
+    return plan(experiment).schedule_keys()
 
 
 def write_account(name: str, state: State, out: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -191,8 +179,8 @@ def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any
     books = {name: _book(Path(out) / SHARED / name) for record in finished for name in record.shared}
     executed = sum(book.total.flops for book in books.values())
     for record in finished:
-        stages = {_stage(phase) for name in record.shared for phase, _ in books[name]}
-        executed += sum(charge.flops for phase, charge in record.costs if _stage(phase) not in stages)
+        elsewhere = {phase for name in record.shared for phase in books[name].stages}
+        executed += record.costs.total.flops - record.costs.only(elsewhere).total.flops
     ledgers = [record.costs for record in finished]
     charged = sum(ledger.total.flops for ledger in ledgers)
     share = executed / charged if charged else None
@@ -208,10 +196,10 @@ def _book(folder: Path) -> Ledger:
     newest = max(folder.glob("*.json"), default=None)
     if newest is None:
         return Ledger()
-    training = folder.name.rpartition("-")[0]
-    inside = {training, "detect"} if training == "train" else {training}
-    ledger = Ledger.from_dict(_json(newest)["state"]["ledger"])
-    return Ledger({phase: charge for phase, charge in ledger if _stage(phase) in inside})
+    # The checkpoint holds the ledger of the run that trained; earlier stages of it are executed elsewhere.
+    training = phase_of_cache(folder.name)
+    inside = {training, Phase("detect")} if training == FIRST else {training}
+    return Ledger.from_dict(_json(newest)["state"]["ledger"]).only(inside)
 
 
 def _added(ledgers: Sequence[Ledger]) -> dict[str, Charge]:
@@ -219,11 +207,6 @@ def _added(ledgers: Sequence[Ledger]) -> dict[str, Charge]:
     for phase, charge in itertools.chain.from_iterable(ledgers):
         phases[phase] = phases.get(phase, Charge()) + charge
     return phases
-
-
-def _stage(phase: str) -> str:
-    """`train: validate` belongs to `train`."""
-    return phase.partition(":")[0]
 
 
 def _json(path: Path) -> dict[str, Any]:
