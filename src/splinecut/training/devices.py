@@ -16,29 +16,29 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def choose(name: str = "auto") -> torch.device:
-    """The device called `name`; `auto` takes CUDA, then Apple's MPS, then the CPU. One that is not there is refused."""
+    """The device called `name`; `auto` takes CUDA, then Apple's MPS, then the CPU. Refuses one that is missing."""
     kind, _, index = name.partition(":")
     if kind not in DEVICES:
         raise unknown("device", name, DEVICES)
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind == "auto":
-        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
-    if not there[kind] or (kind == "cuda" and index and int(index) >= torch.cuda.device_count()):
-        present = ", ".join(device for device, is_there in there.items() if is_there)
+        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+    if not available[kind] or (kind == "cuda" and index and int(index) >= torch.cuda.device_count()):
+        present = ", ".join(device for device, is_available in available.items() if is_available)
         raise InputError(f"device {name!r} is not available; found: {present}; use device 'auto'")
     return torch.device(name)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together; alone by default."""
+    """The processes that train together; a single one by default."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and speaks to the user."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:

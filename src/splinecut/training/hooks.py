@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainState:
-    """Where training stands, as its hooks see it. They may change `model` in place, `.grad` and optimiser state.
+    """The state of training as hooks see it. They may change `model` in place, `.grad` and optimiser state.
 
     `epoch` counts finished epochs, `step` finished steps of the whole training; `batch` is (inputs, targets).
     """
@@ -82,7 +82,7 @@ class Hook:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restore what `state` returned."""
 
 
 class KeepBest(Hook):
@@ -131,7 +131,7 @@ def hooks_state(hooks: Sequence[Hook]) -> dict[str, Any]:
 
 
 def restore_hooks(hooks: Sequence[Hook], state: dict[str, Any]) -> None:
-    """Hands each named hook its saved state."""
+    """Give each named hook its saved state."""
     for hook in hooks:
         if hook.name in state:
             hook.restore(state[hook.name])

@@ -1,6 +1,6 @@
-"""Who spent which FLOPs, seconds and joules: every forward and backward is charged to a named phase.
+"""Costs of a run: every forward and backward pass is charged to a named phase, in FLOPs, seconds and joules.
 
-Two totals stand side by side. `paper` is what the paper counts: 3 x forward FLOPs x images for training passes
+There are two totals. `paper` is what the paper counts: 3 x forward FLOPs x images for training passes
 (a backward costs two forwards), nothing for validating, probing, scoring or searching. `full` is all that was
 executed, by the same rule of three. Multiply and add count as two. Neither gives credit for single weights that are
 zero, since dense kernels multiply by them all the same; `sparse` is `full` for an ideal machine that does not, in
@@ -106,7 +106,7 @@ class Charge:
 
 @dataclass
 class Ledger:
-    """An account book: phase name -> Charge, in order of first use."""
+    """Phase name -> Charge, in order of first use."""
 
     phases: dict[str, Charge] = field(default_factory=dict)
 

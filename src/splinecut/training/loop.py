@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, hooks at each, an exact way to stop anywhere and go on."""
+"""The training loop: epochs of steps with hooks at each; resumes exactly from a checkpoint at any step."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def train(
     say: Callable[[str], None] | None = None,
     start_step: int = 0,
 ) -> list[dict[str, Any]]:
-    """Trains `model` in place and returns its history, one row an epoch.
+    """Train `model` in place and return its history, one row per epoch.
 
     A training that starts at `start_step` does what is left of the plan from there on.
 
-    With `checkpoints` (a folder) it goes on from the newest one there, exactly: data order and augmentation are
+    With `checkpoints` (a folder) it resumes exactly from the newest one there: data order and augmentation are
     functions of (seed, epoch, batch), all else is in the checkpoint. Every pass is charged to `ledger` under `phase`.
-    The global random state is used for dropout and put back afterwards.
+    The global random state is used for dropout and restored afterwards.
     """
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -67,7 +67,7 @@ def train(
 
 
 class _Training:
-    """The moving parts of one call of `train`."""
+    """The state of one call of `train`."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Training:
             self._refuse_nan(self.loss_sum)
 
     def _close_epoch(self) -> bool:
-        """Validates, writes the epoch's row, asks the hooks; True when one of them stops training."""
+        """Validate, add the epoch's row to the history, call the hooks; True when one of them stops training."""
         state = self.state
         state.epoch += 1
         sums = torch.stack([self.loss_sum.cpu().double(), self.correct.cpu().double(), torch.tensor(float(self.seen))])
@@ -217,7 +217,7 @@ class _Training:
         self.seen = 0
 
     def _save(self) -> None:
-        """Writes a checkpoint, if there is a place for it: the first process does, with the random state of all."""
+        """Write a checkpoint, if there is a folder for it: the main process does, with the random state of all."""
         self._spend_time()
         self.saved_at = time.perf_counter()
         if self.checkpoints is None:
@@ -237,6 +237,7 @@ class _Training:
                 "step": state.step,
                 "learning_rate": state.learning_rate,
                 "history": state.history,
+                # A checkpoint may lie inside an epoch, so that its running sums are part of the state.
                 "sums": {"loss": self.loss_sum, "correct": self.correct, "seen": self.seen},
                 "ledger": state.ledger.to_dict(),
                 "hooks": hooks_state(self.hooks),
@@ -246,7 +247,7 @@ class _Training:
         self.processes.barrier()
 
     def resume(self, say: Callable[[str], None] | None) -> None:
-        """Takes up the newest checkpoint, where there is one."""
+        """Restore the newest checkpoint, if there is one."""
         saved = checkpoint.load_newest(self.checkpoints, say) if self.checkpoints else None
         if saved is None:
             return
@@ -259,6 +260,7 @@ class _Training:
         state.model.load_state_dict(saved["weights"])
         restore_optimizer(self.optimizer, saved["optimizer"])
         self.scaler.load_state_dict(saved["scaler"])
+        # Each process's own: dropout continues with the draws that an uninterrupted training would make.
         torch.set_rng_state(saved["random"][self.processes.rank])
         if saved["random_cuda"]:
             torch.cuda.set_rng_state(saved["random_cuda"][self.processes.rank])
@@ -267,13 +269,14 @@ class _Training:
         sums = saved["sums"]
         self.loss_sum, self.correct = sums["loss"].to(self.device), sums["correct"].to(self.device)
         self.seen = sums["seen"]
+        # In place of what was charged so far: the checkpoint's ledger has the stages before this one as well.
         state.ledger.phases = Ledger.from_dict(saved["ledger"]).phases
         restore_hooks(self.hooks, saved["hooks"])
         if say:
             say(f"resuming {state.phase} at epoch {state.epoch}, step {state.step}")
 
     def _spend_time(self, phase: Phase | None = None) -> None:
-        """Charges the time since the last call to `phase`."""
+        """Charge the time since the last call to `phase`."""
         now = time.perf_counter()
         self.state.ledger.spend(phase or self.state.phase, seconds=now - self.clock)
         self.clock = now
