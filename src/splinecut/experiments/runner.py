@@ -15,6 +15,7 @@ from splinecut.experiments.plan import Plan, plan
 from splinecut.experiments.records import Record
 from splinecut.experiments.run_folder import commit, describe, versions
 from splinecut.locking import locked
+from splinecut.moved import renamed_arguments
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
 from splinecut.pruning.engine.context import RunContext, TrainingResult
@@ -40,6 +41,7 @@ LATENCY_BATCHES = (1, 128)
 NO_START = Initialization().model_dump(mode="json")
 
 
+@renamed_arguments(watch="progress")
 def run(
     experiment: Experiment | Plan,
     out: str | Path = "runs",
