@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.files import write_json
 from splinecut.locking import locked
 from splinecut.pruning.detect import RULES, EarlyBird
@@ -49,18 +49,18 @@ class Observe(Hook):
 
     name = "detector"
 
-    def __init__(self, bird: EarlyBird) -> None:
-        self.bird = bird
+    def __init__(self, detector: EarlyBird) -> None:
+        self.detector = detector
 
     def after_epoch(self, state: TrainState) -> bool:
-        self.bird.observe(state.model)
+        self.detector.observe(state.model)
         return False
 
     def state(self) -> dict[str, Any]:
-        return self.bird.state()
+        return self.detector.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.bird.restore(state)
+        self.detector.restore(state)
 
 
 def observed(experiment: spec.Experiment, out: Path, data_dir: Path | None) -> dict[str, Any]:
@@ -77,18 +77,18 @@ def observed(experiment: spec.Experiment, out: Path, data_dir: Path | None) -> d
 def _watched(experiment: spec.Experiment, folder: Path, data_dir: Path | None) -> dict[str, Any]:
     dataset = runner.load_data(experiment, data_dir)
     rows = torch.randperm(len(dataset.train), generator=generator(experiment.seed))[:PROBE]
-    bird = EarlyBird(dataset.train.examples(rows), seed=experiment.seed)
+    detector = EarlyBird(dataset.train.examples(rows), seed=experiment.seed)
     progress = ConsoleProgress()
     history = train(
         build_model(experiment, dataset),
         dataset,
         experiment.training,
         seed=experiment.seed,
-        hooks=(Observe(bird), progress),
+        hooks=(Observe(detector), progress),
         checkpoints=folder / "checkpoints",
         say=progress.message,
     )
-    return {"matrix": bird.matrix().tolist(), "by_layer": bird.by_layer(), "history": history}
+    return {"matrix": detector.matrix().tolist(), "by_layer": detector.by_layer(), "history": history}
 
 
 def drawn_epoch(matrix: Matrix, rule: str, threshold: float) -> int | None:

@@ -32,6 +32,7 @@ from rich.table import Table
 
 from splinecut.experiments import runner, spec
 from splinecut.experiments.records import Record
+from splinecut.training.ledger import Phase
 from studies.refit import whole
 from studies.support.intervals import interval
 from studies.support.result_file import write
@@ -70,7 +71,7 @@ def fact(record: Record) -> dict[str, Any]:
     """What the study keeps of a run. Of a network from scratch only its own training counts."""
     spent = record.costs
     if record.spec["retrain"]["weights"] == "reinit":
-        own = [charge for phase, charge in spent if phase.startswith("retrain") or phase == "test"]
+        own = [charge for phase, charge in spent if Phase.parse(phase).kind in ("retrain", "test")]
         paper, full = sum(c.paper_flops for c in own), sum(c.flops for c in own)
     else:
         paper, full = spent.total.paper_flops, spent.total.flops

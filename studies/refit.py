@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import draw

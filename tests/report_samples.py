@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments.film.build import film, folding_layers, frame_of, redundancies
+from splinecut.experiments.film.build import build_frames, folding_layers, frame_of, redundancies
 from splinecut.experiments.film.frames import Frames
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
@@ -138,7 +138,7 @@ def small_film(n_steps: int = 12, hidden: tuple[int, ...] = (16, 8)) -> Frames:
         )
     points = torch.rand(60, 2, generator=torch.Generator().manual_seed(0)) * 4 - 2
     labels = (points[:, 0] > 0).long()
-    return film(
+    return build_frames(
         "toy",
         end,
         region,

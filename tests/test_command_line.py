@@ -108,7 +108,7 @@ def ends_with(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         (["--set", "model=vgg16", "--set", "data=x-shape"], "got (2,)"),
         (["--set", "data=cifar10", "--data-dir", "/nowhere"], "/nowhere"),
         (["--device", "tpu"], "unknown device 'tpu'"),
-        (["--device", "cuda"], "device 'cuda' is not there; this machine has: cpu"),
+        (["--device", "cuda"], "device 'cuda' is not available; found: cpu"),
         (["--out", "/proc/nowhere"], "cannot write in /proc/nowhere"),
         (["--set", "training.optimizer.lr=1e30"], "the loss of 'train' is"),
     ],

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from splinecut.experiments import records
-from splinecut.experiments.plan import run_context
+from splinecut.experiments.building import run_context
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import models
 from splinecut.networks.groups.values import Groups
@@ -39,6 +39,7 @@ from splinecut.training import data
 from splinecut.training.config import TrainingConfig
 from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import SINGLE_PROCESS
+from splinecut.training.ledger import Phase
 from splinecut.training.progress import ConsoleProgress
 
 SMALL: dict[str, dict[str, Any]] = {  # options that make a method quick, and busy, on a tiny network
@@ -279,6 +280,13 @@ def test_the_ledger_is_the_analytic_count(name: str) -> None:
     assert not any(charge.paper_flops for charge in judged)
     total = context.ledger.total
     assert total.flops >= total.paper_flops >= sum(expected.values()) > 0
+
+
+@every_method
+def test_phases_are_read_back_as_they_were_charged(name: str) -> None:
+    for text in whole_course(name).context.ledger.phases:
+        phase = Phase.parse(text)
+        assert str(phase) == text and Phase.parse(str(phase)) == phase
 
 
 def images(start_step: int, epochs: int) -> int:

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 import torch
 
-from splinecut.experiments.runner import bytes_of_route
+from splinecut.experiments.measurements import bytes_of_route
 from splinecut.networks import cost
 from splinecut.networks.models import build
 from splinecut.training import energy

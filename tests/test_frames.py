@@ -12,7 +12,7 @@ import splinecut as sc
 from report_samples import network, small_film
 from splinecut.errors import InputError
 from splinecut.experiments.film import build as filming
-from splinecut.experiments.film import frames
+from splinecut.experiments.film import frames, window
 from splinecut.geometry.cuts import corrected_distance, cuts
 from splinecut.networks import models
 
@@ -81,8 +81,8 @@ def test_channels_of_a_convolution_are_traced_back_through_batch_norm() -> None:
 def test_a_window_is_narrowed_until_it_holds_few_regions() -> None:
     model, whole = network(16, 8), sc.Slice.square(2.0)
     n_whole = len(sc.subdivide(model, whole))
-    assert filming.shrink_to_limit(model, whole, n_whole) is whole
-    small = filming.shrink_to_limit(model, whole, n_whole // 3)
+    assert window.shrink_to_limit(model, whole, n_whole) is whole
+    small = window.shrink_to_limit(model, whole, n_whole // 3)
     assert len(sc.subdivide(model, small)) <= n_whole // 3
     np.testing.assert_allclose(small.window.mean(axis=0), 0, atol=1e-12)
     halvings = np.log2(whole.area / small.area)

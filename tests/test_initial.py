@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from scipy import stats
 from torch import Tensor, nn
 
@@ -15,12 +16,17 @@ import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.cost import forward_flops
+from splinecut.networks.model_state import clone_state
+from splinecut.pruning.engine.context import Observer, RunContext, TrainingResult
 from splinecut.training import data as sets
 from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, TensorSplit
 from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import Ledger
-from splinecut.training.pretraining import ADVERSARIAL, LAYERWISE, adversarial, layerwise, rotated, with_random_labels
+from splinecut.training.hooks import Hook, TrainState
+from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Initialization
+from splinecut.training.ledger import Phase
+from splinecut.training.pretraining import PHASE, rotated, with_random_labels
+from splinecut.training.progress import ConsoleProgress
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +40,18 @@ def few(data: DataSet, rows: int) -> DataSet:
 
 def net(classes: int = 10) -> nn.Module:
     return models.build("convnet", classes=classes, preset="digits", input_shape=(1, 8, 8), seed=0)
+
+
+def pretrain(
+    model: nn.Module, data: DataSet, name: str, plan: TrainingConfig, hooks: tuple[Hook, ...] = ()
+) -> tuple[list[TrainingResult], RunContext]:
+    """The result of every training that takes `model` to the weights called `name`, and the context of the run."""
+    results: list[TrainingResult] = []
+    observer = Observer(hooks, lambda context, result: results.append(result))
+    quiet = ConsoleProgress(Console(quiet=True))
+    context = RunContext(lambda seed: model, data, plan, progress=quiet, observers={PHASE.kind: observer})
+    context.pretrain(model, Initialization(name=name, plan=plan), PHASE)
+    return results, context
 
 
 def test_random_labels_are_uniform_and_agree_with_the_true_ones_by_chance_only(digits: DataSet) -> None:
@@ -57,10 +75,10 @@ def test_a_tenth_of_the_values_is_zeroed_and_the_rest_is_kept(digits: DataSet) -
 def test_adversarial_weights_know_the_nonsense_and_nothing_else(digits: DataSet) -> None:
     model, small = net(), few(digits, 300)
     plan = ADVERSARIAL.model_copy(update={"batch_size": 50})
-    history = adversarial(model, small, seed=0, plan=plan)
+    ((result,), _) = pretrain(model, small, "adversarial", plan)
     learnt = evaluate(model, with_random_labels(small, seed=0).train).accuracy
     assert learnt is not None and learnt >= 0.99
-    assert len(history) < plan.epochs  # it stops when it has learnt them
+    assert len(result.history) < plan.epochs  # it stops when it has learnt them
     found = evaluate(model, digits.test).accuracy
     assert found is not None and found < 0.3
 
@@ -95,8 +113,8 @@ def test_without_labels_none_is_read(digits: DataSet) -> None:
     small = hidden(few(digits, 100))
     with pytest.raises(AssertionError, match="labels were read"):
         _ = small.train.targets
-    histories = layerwise(net(), small, has_labels=False, plan=ONE)
-    assert len(histories) == 2
+    results, _ = pretrain(net(), small, "layerwise-rotation", ONE)
+    assert len(results) == 2
 
 
 def test_images_are_turned_by_their_class(digits: DataSet) -> None:
@@ -106,23 +124,24 @@ def test_images_are_turned_by_their_class(digits: DataSet) -> None:
         assert np.array_equal(turned.inputs[row].numpy(), image)
 
 
-def test_layers_below_stand_still_bit_by_bit_while_one_is_trained(
-    digits: DataSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from splinecut.training import pretraining as initial
+class BeforeAndAfter(Hook):
+    """Copies of the frozen layers and of the trained one, at the start and at the end of each training."""
 
-    model, states = net(), []
-    original = initial.train
+    def __init__(self) -> None:
+        self.states: list[tuple[dict[str, Tensor], ...]] = []
 
-    def watched(greedy: nn.Module, *args: object, **options: object) -> object:
-        below = copy.deepcopy(greedy.below.state_dict())
-        layer = copy.deepcopy(greedy.layer.state_dict())
-        history = original(greedy, *args, **options)
-        states.append((below, greedy.below.state_dict(), layer, greedy.layer.state_dict()))
-        return history
+    def start(self, state: TrainState) -> None:
+        self.before = [clone_state(part) for part in (state.model.below, state.model.layer)]
 
-    monkeypatch.setattr(initial, "train", watched)
-    layerwise(model, few(digits, 200), plan=ONE)
+    def end(self, state: TrainState) -> None:
+        below, layer = (clone_state(part) for part in (state.model.below, state.model.layer))
+        self.states.append((self.before[0], below, self.before[1], layer))
+
+
+def test_layers_below_stand_still_bit_by_bit_while_one_is_trained(digits: DataSet) -> None:
+    model, recorder = net(), BeforeAndAfter()
+    pretrain(model, few(digits, 200), "layerwise", ONE, (recorder,))
+    states = recorder.states
     assert len(states) == 2
     for below, below_after, layer, layer_after in states:
         assert same(below, below_after)
@@ -136,9 +155,9 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 def test_a_layer_pays_one_forward_pass_for_what_lies_below_it(digits: DataSet) -> None:
-    ledger, model = Ledger(), net()
-    layerwise(model, few(digits, 100), plan=ONE, ledger=ledger)
-    costs = [charge.flops for phase, charge in ledger if phase.startswith("initialise")]
+    model = net()
+    _, context = pretrain(model, few(digits, 100), "layerwise", ONE)
+    costs = [context.ledger.phases[str(phase)].flops for phase in (Phase("initialise", "1"), Phase("initialise", "2"))]
     chain = model.features
     stops = [number + 1 for number, module in enumerate(chain) if isinstance(module, nn.ReLU)]
     for cost, start, stop in zip(costs, [0, *stops], stops, strict=False):
@@ -149,13 +168,13 @@ def test_a_layer_pays_one_forward_pass_for_what_lies_below_it(digits: DataSet) -
 
 
 def test_layers_trained_one_by_one_learn_to_read(digits: DataSet) -> None:
-    *_, last = layerwise(net(), digits, plan=TrainingConfig(epochs=4, batch_size=64))
-    assert last[-1]["train_accuracy"] > 0.8
+    results, _ = pretrain(net(), digits, "layerwise", TrainingConfig(epochs=4, batch_size=64))
+    assert results[-1].history[-1]["train_accuracy"] > 0.8
 
 
 def test_a_network_that_is_no_chain_is_refused(digits: DataSet) -> None:
     with pytest.raises(InputError, match="needs a chain of layers called `features`, got MLP"):
-        layerwise(models.build("mlp", classes=10, input_shape=(1, 8, 8), seed=0), digits)
+        pretrain(models.build("mlp", classes=10, input_shape=(1, 8, 8), seed=0), digits, "layerwise", ONE)
 
 
 def test_a_lottery_ticket_starts_from_the_very_weights_it_had() -> None:

@@ -36,10 +36,10 @@ def test_lightning_stops_where_the_plain_loop_would(tmp_path: Path, every: objec
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.05)
 
-    bird = EarlyBird(POINTS[:64], every=every)
+    detector = EarlyBird(POINTS[:64], every=every)
     trainer = lightning.Trainer(
         max_epochs=20,
-        callbacks=[EarlyBirdCallback(bird, network="net")],
+        callbacks=[EarlyBirdCallback(detector, network="net")],
         default_root_dir=tmp_path,
         accelerator="cpu",
         logger=False,
@@ -50,13 +50,13 @@ def test_lightning_stops_where_the_plain_loop_would(tmp_path: Path, every: objec
     module = Module()
     trainer.fit(module, DataLoader(TensorDataset(POINTS, LABELS), batch_size=32))
     plain = EarlyBird(POINTS[:64], every=every)
-    assert bird.verdict.drawn
+    assert detector.verdict.drawn
     assert trainer.current_epoch == plain_loop(plain)
-    assert bird.verdict == plain.verdict
+    assert detector.verdict == plain.verdict
     assert trainer.callback_metrics["spline_distance"] == pytest.approx(plain.verdict.distance)
 
 
-def plain_loop(bird: EarlyBird) -> int:
+def plain_loop(detector: EarlyBird) -> int:
     """Epochs until `bird` is drawn in a hand-written loop over the same batches."""
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -65,9 +65,9 @@ def plain_loop(bird: EarlyBird) -> int:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
             optimizer.step()
-            if bird.every != "epoch" and bird.observe(model).drawn:
+            if detector.every != "epoch" and detector.observe(model).drawn:
                 return epoch + 1
-        if bird.every == "epoch" and bird.observe(model).drawn:
+        if detector.every == "epoch" and detector.observe(model).drawn:
             return epoch + 1
     return 20
 
@@ -93,7 +93,7 @@ def test_transformers_stops_once_drawn(tmp_path: Path) -> None:
         def __getitem__(self, i: int) -> dict[str, Tensor]:
             return {"x": POINTS[i], "labels": LABELS[i]}
 
-    bird = EarlyBird(POINTS[:64])
+    detector = EarlyBird(POINTS[:64])
     arguments = transformers.TrainingArguments(
         output_dir=str(tmp_path),
         num_train_epochs=20,
@@ -106,8 +106,8 @@ def test_transformers_stops_once_drawn(tmp_path: Path) -> None:
         disable_tqdm=True,
     )
     trainer = transformers.Trainer(
-        model=Model(), args=arguments, train_dataset=Rows(), callbacks=[EarlyBirdCallback(bird, network="net")]
+        model=Model(), args=arguments, train_dataset=Rows(), callbacks=[EarlyBirdCallback(detector, network="net")]
     )
     trainer.train()
-    assert bird.verdict.drawn
-    assert trainer.state.epoch == len(bird.seen) < 20
+    assert detector.verdict.drawn
+    assert trainer.state.epoch == len(detector.seen) < 20

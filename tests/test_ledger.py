@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from splinecut.errors import InputError
 from splinecut.networks import cost, models
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 
 CIFAR, IMAGENET = (3, 32, 32), (3, 224, 224)
 
@@ -62,3 +66,48 @@ def test_time_is_left_out_where_work_is_compared() -> None:
     two.charge("train", 7, 3, seconds=2.0)
     assert one.without_time() == two.without_time()
     assert one.to_dict() != two.to_dict()
+
+
+def test_phases_of_stored_ledgers_are_read_back_as_they_were_written() -> None:
+    golden = json.loads((Path(__file__).parent / "data" / "golden.json").read_text(encoding="utf-8"))
+    stored = {phase for run in golden["runs"].values() for phase in run["phases"]}
+    assert {"train", "train: validate", "round-1: validate", "retrain", "score", "test"} <= stored
+    for text in stored:
+        phase = Phase.parse(text)
+        assert str(phase) == text and Phase.parse(str(phase)) == phase
+
+
+@pytest.mark.parametrize(
+    ("text", "phase", "network"),
+    [
+        ("train", Phase("train"), "dense"),
+        ("train: validate", Phase("train", part="validate"), "dense"),
+        ("round-2: validate", Phase("round", "2", "validate"), "between"),
+        ("retrain", Phase("retrain"), "pruned"),
+        ("reinitialise-3", Phase("reinitialise", "3"), "pruned"),
+        ("test", Phase("test"), "pruned"),
+        ("centripetal-0.5", Phase("centripetal", "0.5"), "dense"),
+        ("centripetal-1e-05", Phase("centripetal", "1e-05"), "dense"),
+        ("pruning-net: generate weights", Phase("pruning-net", part="generate weights"), "dense"),
+        ("adversarial-1: teacher", Phase("adversarial", "1", "teacher"), "dense"),
+        ("one epoch on", Phase("one epoch on"), "dense"),
+    ],
+)
+def test_a_phase_has_one_string(text: str, phase: Phase, network: str) -> None:
+    assert Phase.parse(text) == phase and str(phase) == text and Phase.parse(phase) is phase
+    assert phase.network == network
+
+
+@pytest.mark.parametrize("parts", [("",), ("layer-3",), ("train: validate",), ("round", "two")])
+def test_a_phase_that_would_be_read_back_as_another_is_refused(parts: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=r"use Phase\.parse"):
+        Phase(*parts)
+
+
+def test_a_part_is_charged_beside_its_phase_and_counts_with_it() -> None:
+    ledger = Ledger()
+    ledger.charge(Phase("round", "1"), 5, images=2)
+    ledger.charge(Phase("round", "1").with_part("validate"), 5, images=1, passes=FORWARD)
+    ledger.charge("score", 7, images=1, passes=FORWARD)
+    assert ledger.stages == {Phase("round", "1"), Phase("score")}
+    assert ledger.only({Phase("round", "1")}).total.flops == 3 * 5 * 2 + 5

@@ -19,12 +19,13 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space, crossed, mutated, search
 from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidths, PruningNet, first_units, width_of
 from splinecut.training.data.batch_order import Order
 from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import Ledger
+from splinecut.training.ledger import Ledger, Phase
 from test_legr import with_validation
 
 SMALL = MetaPruning(generations=2, candidates=4, parents=2, hidden=4, recalibration=64)
@@ -187,7 +188,7 @@ def test_widths_of_a_step_follow_from_seed_and_step_and_are_what_it_is_charged_f
 
     groups = there.evidence(there.build(0), SMALL).groups
     net = PruningNet(there.build(0), groups, 4)
-    there.train(net, "pruning-net", [Spy(SMALL.ratios, 3)], in_paper=False)
+    there.train(net, Stage(Phase("pruning-net"), in_paper=False), [Spy(SMALL.ratios, 3)])
     for step, widths in enumerate(seen):
         drawn = np.random.default_rng([3, step]).choice(SMALL.ratios, len(groups))
         assert widths == width_of(groups, drawn)
@@ -200,10 +201,10 @@ def test_widths_of_a_step_follow_from_seed_and_step_and_are_what_it_is_charged_f
 
 
 def test_one_pruning_net_serves_all_budgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = replace(with_validation(context(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
+    there = replace(with_validation(context(epochs=1)), shared=tmp_path, cache_facts={"model": "convnet"})
     SMALL.search(there, there.build(0), Round(HALF))
     monkeypatch.setattr(DrawWidths, "after_step", lambda *_: pytest.fail("it was trained again"))
-    other = replace(with_validation(context(epochs=1)), shared=tmp_path, facts={"model": "convnet"})
+    other = replace(with_validation(context(epochs=1)), shared=tmp_path, cache_facts={"model": "convnet"})
     found = SMALL.search(other, other.build(0), Round(Budget(0.3, "flops")))
     assert other.ledger.phases["pruning-net"].flops == there.ledger.phases["pruning-net"].flops > 0
     monkeypatch.setattr(MetaPruning, "measured", lambda *_: pytest.fail("it was measured again"))

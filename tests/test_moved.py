@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from splinecut.moved import MOVED
+from splinecut.moved import MOVED, renamed_arguments
 
 
 @pytest.mark.parametrize("old", MOVED)
@@ -43,3 +43,47 @@ def test_old_names_of_networks_warn_and_are_what_they_were() -> None:
 def test_public_names_give_no_warning() -> None:
     code = "import splinecut as sc; [getattr(sc, name) for name in sc.__all__]"
     subprocess.run([sys.executable, "-W", "error::DeprecationWarning:splinecut", "-c", code], check=True)
+
+
+RENAMED = [
+    ("splinecut.experiments.film.build", "film", "build_frames"),
+    ("splinecut.experiments.film.build", "still", "single_frame"),
+    ("splinecut.experiments.film.build", "narrowed", "shrink_to_limit"),
+    ("splinecut.experiments.film.snapshots", "Takes", "WeightSnapshots"),
+    ("splinecut.experiments.film.snapshots", "where_classes_meet", "center_on_boundary"),
+    ("splinecut.pruning.engine.driver", "Outcome", "PruningResult"),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), RENAMED, ids=[old for _, old, _ in RENAMED])
+def test_an_old_name_is_what_has_the_new_name_with_a_warning(module: str, old: str, new: str) -> None:
+    home = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
+        assert getattr(home, old) is getattr(home, new)
+
+
+def test_an_old_keyword_is_taken_with_a_warning() -> None:
+    @renamed_arguments(see="on_pruned")
+    def prune(name: str, on_pruned: int = 0) -> tuple[str, int]:
+        return name, on_pruned
+
+    with pytest.warns(DeprecationWarning, match="prune\\(see=\\) is now on_pruned=") as seen:
+        assert prune("it", see=3) == ("it", 3)  # type: ignore[call-arg]
+    assert seen[0].filename == __file__
+    assert prune("it", 3) == prune("it", on_pruned=3) == ("it", 3)
+
+
+def test_a_method_that_still_defines_holder_keeps_its_mask_hook() -> None:
+    from splinecut.pruning.method import Method
+    from splinecut.pruning.weight_mask import WeightMaskHook
+
+    class Own(WeightMaskHook):
+        """A mask hook of one's own."""
+
+    with pytest.warns(DeprecationWarning, match="Old.holder is now mask_hook"):
+
+        class Old(Method):
+            def holder(self, keep: dict) -> WeightMaskHook:
+                return Own(keep)
+
+    assert isinstance(Old().mask_hook({}), Own)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from splinecut.experiments import records, runner, spec
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.networks import cost, surgery
 from splinecut.pruning.apply import cut
 from splinecut.pruning.ticket import Ticket

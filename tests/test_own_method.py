@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import torch
 from torch import nn
 
 import splinecut as sc
+from disturb import sweep
 from splinecut.networks import models
 from splinecut.pruning import METHODS, Evidence, Method, Scores, resolve_method
 from splinecut.pruning.budget import best
@@ -166,3 +169,25 @@ def test_the_example_runs_alone_in_a_recipe_and_in_a_sweep_with_two_workers() ->
     assert "ticket of own_method:Outgoing" in done.stdout
     assert "3 runs done, 0 were finished before, 0 failed" in done.stderr
     assert len((ROOT / "examples" / "own_method.py").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_a_method_in_a_file_survives_the_kill_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]))
+    recipe, out = tmp_path / "own.toml", tmp_path / "runs"
+    recipe.write_text(
+        """
+model = { name = "convnet", preset = "digits", width = 0.25 }
+data = { name = "digits", train_size = 200 }
+training = { epochs = 8, batch_size = 10 }
+sweep = { seeds = 1, keeps = [0.5, 0.25], methods = [{ label = "outgoing", name = "own_method:Outgoing" }] }
+"""
+    )
+
+    def is_retraining(seconds: float, runs: int, kills: int) -> bool:
+        return kills == 0 and any(out.glob("outgoing-*/checkpoints/retrain/*.json"))
+
+    process, kills, said = sweep(recipe, out, is_due=is_retraining)
+    assert process.returncode == 0, said
+    assert kills == 1
+    assert json.loads((out / "sweep.json").read_text(encoding="utf-8"))["lost workers"] == 1
+    assert len(list(out.glob("outgoing-*/record.json"))) == 2 and len(list(out.glob("dense-*/record.json"))) == 1

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
+from splinecut.experiments.building import build_model
 from splinecut.experiments.paper_numbers import published
-from splinecut.experiments.plan import build_model
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import spec as grid

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import splinecut as sc
-from splinecut.experiments.film.build import graph_of
+from splinecut.experiments.film.window import graph_of
 from splinecut.geometry.partition import subdivide
 from splinecut.training import data
 from splinecut.training.config import Optimizer, TrainingConfig

@@ -10,10 +10,11 @@ import pytest
 
 import splinecut as sc
 from splinecut.errors import InputError
-from splinecut.experiments import measurements, plan, runner
+from splinecut.experiments import building, measurements, runner
 from splinecut.experiments.film import frames
 from splinecut.experiments.film.build import frame_of
-from splinecut.experiments.film.snapshots import WeightSnapshots, center_on_boundary
+from splinecut.experiments.film.snapshots import WeightSnapshots
+from splinecut.experiments.film.window import center_on_boundary
 from splinecut.networks import models
 from splinecut.pruning.detect import EarlyBird
 from splinecut.training import data
@@ -85,7 +86,7 @@ def test_the_last_frame_of_training_is_the_partition_of_the_saved_network(whole:
     assert [frame.step for frame in film if frame.stage == "train"] == [0, 1, 6, 12]
     assert [frame.keep for frame in film if frame.stage == "prune"] == [0.5]
     assert film.class_names == ("left or right", "above or below") and len(film.points) == len(film.labels) == 256
-    model = plan.build_model(asked, runner.load_data(asked))
+    model = building.build_model(asked, runner.load_data(asked))
     network = sc.load(whole / asked.folder / "model.safetensors", model)
     last = film.frames[3]
     window = np.stack([last.vertices.min(axis=0), last.vertices.max(axis=0)])

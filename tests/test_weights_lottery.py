@@ -42,7 +42,7 @@ def context(digits: data.DataSet) -> RunContext:
 def pruned(digits: data.DataSet, method: Magnitude, keep: float, **options) -> tuple[PruningResult, list[nn.Module]]:
     """The outcome, and the network as it was right after the last cut."""
     seen: list[nn.Module] = []
-    outcome = prune(context(digits), "it", method, Budget(keep, "weights"), see=seen.append, **options)
+    outcome = prune(context(digits), "it", method, Budget(keep, "weights"), on_pruned=seen.append, **options)
     return outcome, seen
 
 

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import torch
 
-from splinecut.experiments import plan as stages
-from splinecut.experiments import runner
+from splinecut.experiments import building, runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.training import loop
@@ -107,7 +106,7 @@ if __name__ == "__main__":
     _, out, text, *kills = sys.argv
     experiment = Experiment.from_dict(json.loads(text))
     dataset = runner.load_data(experiment)  # what is imported once here need not be imported by each child
-    cost.forward_flops(stages.build_model(experiment, dataset), dataset.input_shape)
+    cost.forward_flops(building.build_model(experiment, dataset), dataset.input_shape)
     for kill in kills or []:
         if kill == "stop-here":
             sys.exit(0)

@@ -11,8 +11,7 @@ import sys
 
 import torch
 
-from splinecut.experiments import plan as stages
-from splinecut.experiments import runner
+from splinecut.experiments import building, runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups
@@ -22,7 +21,7 @@ from victim import one_process
 def warm(experiment: Experiment) -> None:
     """Imports, once for all children, what each would import for itself."""
     dataset = runner.load_data(experiment)
-    model = stages.build_model(experiment, dataset)
+    model = building.build_model(experiment, dataset)
     cost.forward_flops(model, dataset.input_shape)
     groups(model, dataset.train.examples(torch.arange(2)))
 

@@ -27,7 +27,7 @@ DEEPER: dict[
     "Records, frames and the report": {
         "splinecut.experiments.records": ("Record", "find"),
         "splinecut.experiments.film.frames": ("Frames", "Frame", "load"),
-        "splinecut.experiments.film.build": ("film",),
+        "splinecut.experiments.film.build": ("build_frames",),
         "splinecut.report.build": ("write", "viewer"),
     },
 }

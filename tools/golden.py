@@ -65,11 +65,16 @@ def facts() -> dict[str, Any]:
 
 
 def recipe_names(recipe: str) -> dict[str, Any]:
-    """How many runs a recipe has, and digests of their folders and of the stages that they share."""
+    """How many runs a recipe has, and digests of their folders and of which runs share a stage."""
     tables = recipes.read(recipe)
     runs = grid.expand(grid.from_dict(tables)) if "sweep" in tables else [spec.Experiment.from_dict(tables)]
-    stages = [stage for one in runs for stage in sorted(shared_stages(one))]
-    return {"runs": len(runs), "folders": digest([one.folder for one in runs]), "stages": digest(stages)}
+    users: dict[str, list[int]] = {}
+    for number, one in enumerate(runs):
+        for stage in shared_stages(one):
+            users.setdefault(stage, []).append(number)
+    # Keys of the scheduler are stored nowhere; that the same runs share is what must not change.
+    sharing = [str(numbers) for numbers in sorted(users.values())]
+    return {"runs": len(runs), "folders": digest([one.folder for one in runs]), "stages": digest(sharing)}
 
 
 def method_facts(name: str) -> dict[str, Any]:

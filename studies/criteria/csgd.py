@@ -23,12 +23,13 @@ from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.stages import first_training
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
-from studies.criteria.slimming import bench_for
+from studies.criteria.slimming import context_for
 from studies.support.pairing import compare
 
 KEEPS = (0.5, 0.25)
@@ -58,7 +59,7 @@ def results(context: RunContext) -> dict[str, float]:
 
 def trained(context: RunContext) -> nn.Module:
     """The network that every arm starts from; trained once."""
-    return context.train(context.build(context.seed), "train", decided_by={"method": {}}).model
+    return context.train(context.build(context.seed), first_training({})).model
 
 
 def cut_last(context: RunContext, model: nn.Module, ticket: Ticket) -> float:
@@ -89,7 +90,7 @@ def _accuracy(context: RunContext, model: nn.Module) -> float:
 
 def _one_seed(recipe: str, seed: int) -> dict[str, float]:
     with TemporaryDirectory() as shared:  # the dense training, done once for all arms
-        return results(replace(bench_for(recipe, seed), shared=Path(shared)))
+        return results(replace(context_for(recipe, seed), shared=Path(shared)))
 
 
 def _most_taken(by_seed: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -29,13 +29,14 @@ from rich.table import Table
 from torch import nn
 
 from splinecut.experiments import runner, spec
+from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
@@ -49,7 +50,7 @@ from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
-from splinecut.training.ledger import Ledger
+from splinecut.training.ledger import Ledger, Phase
 from splinecut.training.progress import ConsoleProgress
 from studies.support.intervals import plus_minus
 from studies.support.pairing import Comparison, arguments, gains
@@ -144,7 +145,7 @@ def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Mod
     groups = context.evidence(student, GAL_).groups
     masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
     hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
-    context.train(masked, "adversarial", [hook], GAL_._plan(context.plan), in_paper=False)
+    context.train(masked, Stage(Phase("adversarial"), GAL_._plan(context.plan), in_paper=False), [hook])
     return student
 
 
@@ -153,7 +154,7 @@ def after(context: RunContext, arm: str, model: nn.Module) -> FOUND:
     recalibrate(model, context.probe())
     found = {f"{arm} | recalibrated": accuracy(context, model)}
     gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
-    context.train(model, "one epoch on", plan=context.plan.model_copy(update=gentle))
+    context.train(model, Stage(Phase("one epoch on"), context.plan.model_copy(update=gentle)))
     return {**found, f"{arm} | one epoch on": accuracy(context, model)}
 
 

@@ -20,13 +20,14 @@ from rich.console import Console
 from torch import nn
 
 from splinecut.experiments import runner, spec
+from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.method import Method
 from splinecut.pruning.methods.channels.baselines import L2, Random
 from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket
@@ -38,6 +39,7 @@ from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.pruning.ticket import Ticket
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
+from splinecut.training.ledger import Phase
 from splinecut.training.progress import ConsoleProgress
 from studies.support.pairing import compare
 
@@ -102,7 +104,7 @@ def _after(context: RunContext, model: nn.Module, ticket: Ticket) -> Iterator[fl
     recalibrate(smaller, context.probe())
     yield _accuracy(context, smaller)
     gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
-    context.train(smaller, "one epoch on", plan=context.plan.model_copy(update=gentle))
+    context.train(smaller, Stage(Phase("one epoch on"), context.plan.model_copy(update=gentle)))
     yield _accuracy(context, smaller)
 
 
@@ -124,7 +126,7 @@ def _accuracy(context: RunContext, model: nn.Module) -> float:
     return float(measure(context, model)["last"]["accuracy"])
 
 
-def bench_for(recipe: str, seed: int) -> RunContext:
+def context_for(recipe: str, seed: int) -> RunContext:
     """The bench of a recipe, without a folder: nothing is left behind."""
     experiment = spec.load(recipe, [f"seed={seed}"])
     dataset, device = runner.load_data(experiment), devices.choose("cpu")
@@ -135,4 +137,4 @@ def bench_for(recipe: str, seed: int) -> RunContext:
 
 
 if __name__ == "__main__":
-    compare(__doc__, __spec__, lambda recipe, seed: accuracies(bench_for(recipe, seed)))
+    compare(__doc__, __spec__, lambda recipe, seed: accuracies(context_for(recipe, seed)))

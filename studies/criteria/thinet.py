@@ -20,11 +20,13 @@ from splinecut.experiments.measurements import measure
 from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget, best, even_keep
 from splinecut.pruning.engine.context import RunContext
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence, readers
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, channel_contributions, least_squares
 from splinecut.pruning.ticket import Ticket
-from studies.criteria.slimming import bench_for
+from splinecut.training.ledger import Phase
+from studies.criteria.slimming import context_for
 from studies.support.pairing import compare
 
 BUDGET = Budget(0.4, scope="layer")
@@ -66,7 +68,7 @@ def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> 
         explained.append(_explained(context, method, evidence, evidence.groups[name], chosen))
         model = method.apply(context, model, Ticket({name: chosen}, evidence.groups), evidence)
     found = {"explained": statistics.fmean(explained), "at once": _accuracy(context, model)}
-    context.train(model, "one epoch on", plan=GENTLE.between(context.plan))
+    context.train(model, Stage(Phase("one epoch on"), GENTLE.between(context.plan)))
     return {**found, "one epoch on": _accuracy(context, model)}
 
 
@@ -90,4 +92,4 @@ def _accuracy(context: RunContext, model: nn.Module) -> float:
 
 
 if __name__ == "__main__":
-    compare(__doc__, __spec__, lambda recipe, seed: results(bench_for(recipe, seed)))
+    compare(__doc__, __spec__, lambda recipe, seed: results(context_for(recipe, seed)))

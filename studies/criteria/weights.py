@@ -18,8 +18,8 @@ from rich.progress import track
 from rich.table import Table
 
 from splinecut.experiments import runner, spec
+from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
-from splinecut.experiments.plan import run_context
 from splinecut.pruning.methods.weights.random_masks import twin
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import WeightMaskHook

@@ -25,7 +25,7 @@ from rich.console import Console
 from torch import Tensor
 
 from splinecut.experiments import runner
-from splinecut.experiments.plan import build_model
+from splinecut.experiments.building import build_model
 from splinecut.experiments.spec import Experiment
 from splinecut.pruning.detect import RULES, EarlyBird
 from splinecut.training.data import DataSet
@@ -47,15 +47,15 @@ Matrix = Float[np.ndarray, "epochs epochs"]
 class Watchers(Hook):
     """Shows the network to several early birds, before the first step and after every epoch."""
 
-    def __init__(self, birds: dict[str, EarlyBird]) -> None:
-        self.birds = birds
+    def __init__(self, detectors: dict[str, EarlyBird]) -> None:
+        self.detectors = detectors
 
     def start(self, state: TrainState) -> None:
         self.after_epoch(state)
 
     def after_epoch(self, state: TrainState) -> bool:
-        for bird in self.birds.values():
-            bird.observe(state.model)
+        for detector in self.detectors.values():
+            detector.observe(state.model)
         return False
 
 
@@ -75,9 +75,9 @@ def _splits(data: DataSet) -> dict[str, Any]:
 def watched(experiment: Experiment, data: DataSet, size: int = PROBE) -> tuple[dict[str, EarlyBird], list[dict]]:
     """One training from beginning to end: what each early bird saw, and the history."""
     seed = experiment.seed
-    birds = {name: EarlyBird(probe, seed=seed) for name, probe in probes(data, size, seed).items()}
+    detectors = {name: EarlyBird(probe, seed=seed) for name, probe in probes(data, size, seed).items()}
     model = build_model(experiment, data)
-    return birds, train(model, data, experiment.training, seed=seed, hooks=[Watchers(birds)])
+    return detectors, train(model, data, experiment.training, seed=seed, hooks=[Watchers(detectors)])
 
 
 def alike(a: Matrix, b: Matrix) -> dict[str, float]:
@@ -100,12 +100,12 @@ def comparisons(matrices: dict[str, Matrix]) -> dict[str, Any]:
     }
 
 
-def facts_of(bird: EarlyBird) -> dict[str, Any]:
+def facts_of(detector: EarlyBird) -> dict[str, Any]:
     """What one early bird saw; its epochs count from 0, the network before training."""
-    matrix = bird.matrix()
-    rounded = {layer: [round(share, 4) for share in shares] for layer, shares in bird.by_layer().items()}
+    matrix = detector.matrix()
+    rounded = {layer: [round(share, 4) for share in shares] for layer, shares in detector.by_layer().items()}
     return {
-        "drawn_epoch": drawn_epoch(matrix, bird.rule.threshold, bird.rule.window),
+        "drawn_epoch": drawn_epoch(matrix, detector.rule.threshold, detector.rule.window),
         "between_epochs": matrix.diagonal(1).round(4).tolist(),
         "between_epochs_by_layer": rounded,
         "matrix": matrix.round(4).tolist(),
@@ -172,12 +172,12 @@ def asked_for(network: dict[str, Any], asked: argparse.Namespace) -> Experiment:
 
 def studied(experiment: Experiment, data_dir: Path | None) -> dict[str, Any]:
     """One training and all that was seen of it."""
-    birds, history = watched(experiment, runner.load_data(experiment, data_dir))
+    detectors, history = watched(experiment, runner.load_data(experiment, data_dir))
     return {
         "spec": _spec(experiment),
         "validation_accuracy": [round(row["validation_accuracy"], 4) for row in history],
-        "probes": {name: facts_of(bird) for name, bird in birds.items()},
-        "alike": comparisons({name: bird.matrix() for name, bird in birds.items()}),
+        "probes": {name: facts_of(detector) for name, detector in detectors.items()},
+        "alike": comparisons({name: detector.matrix() for name, detector in detectors.items()}),
     }
 
 

@@ -21,7 +21,7 @@ import torch
 from rich.progress import track
 from torch import nn
 
-from splinecut.experiments.film.build import graph_of
+from splinecut.experiments.film.window import graph_of
 from splinecut.experiments.summaries import Estimate
 from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide

@@ -21,7 +21,7 @@ import torch
 from rich.progress import track
 from torch import nn
 
-from splinecut.experiments.film.build import graph_of
+from splinecut.experiments.film.window import graph_of
 from splinecut.experiments.summaries import Estimate
 from splinecut.geometry.codes import Codes, distance
 from splinecut.geometry.partition import Partition, subdivide
@@ -47,7 +47,7 @@ ByLayer = dict[str, list[float]]
 class Follow(Hook):
     """Keeps the codes after every step in `steps`, a copy of the network at those in `pictured`; stops after `last`."""
 
-    bird: EarlyBird
+    detector: EarlyBird
     steps: frozenset[int]
     pictured: frozenset[int]
     last: int
@@ -63,8 +63,8 @@ class Follow(Hook):
 
     def _look(self, state: TrainState) -> None:
         if state.step in self.steps:
-            self.bird.observe(state.model)
-            self.seen[state.step] = self.bird.seen[-1]
+            self.detector.observe(state.model)
+            self.seen[state.step] = self.detector.seen[-1]
         if state.step in self.pictured:
             self.networks[state.step] = copy.deepcopy(state.model).eval()
 

@@ -59,10 +59,10 @@ def partition(
     found = subdivide(network.eval(), region, max_regions)
     files = [out]
     if out.suffix == ".html":
-        from splinecut.experiments.film.build import still
+        from splinecut.experiments.film.build import single_frame
         from splinecut.report.build import viewer
 
-        viewer(still(model, network, found, {"slice": slice_}), out)
+        viewer(single_frame(model, network, found, {"slice": slice_}), out)
     else:
         found.save(out)
     if picture != "none" and out.suffix != ".html":
@@ -75,8 +75,7 @@ def _network(
     model: str, weights: Path | None, untrained: bool, points: Path | None, runs: Path, data_dir: Path | None
 ) -> tuple[nn.Module, Callable[[list[int]], Tensor] | None]:
     """The network, and a way to its inputs by row number (None where there are none)."""
-    from splinecut.experiments import plan as stages
-    from splinecut.experiments import recipes, runner, spec
+    from splinecut.experiments import building, recipes, runner, spec
     from splinecut.networks import models
 
     given = _rows_of_file(points) if points is not None else None
@@ -85,7 +84,7 @@ def _network(
         return (with_weights(network, weights) if weights is not None else network), given
     experiment = spec.load(model)
     dataset = runner.load_data(experiment, data_dir)
-    network = stages.build_model(experiment, dataset)
+    network = building.build_model(experiment, dataset)
     trained = runs / experiment.folder / "model.safetensors"
     if weights is None and not untrained and not trained.is_file():
         raise InputError(f"no trained weights at {trained}; run `splinecut run {model}` first, or pass --untrained")

@@ -1,4 +1,4 @@
-"""What a record holds of a run: the network's accuracy, what was pruned, when it was decided."""
+"""What a record holds of a run: test metrics, what was pruned and when, bytes moved."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from typing import Any
 from torch import nn
 
 from splinecut.geometry.codes import Codes, distance_matrix
+from splinecut.networks import cost
+from splinecut.networks.model_state import clone_state
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import KeepBest, RunContext
+from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import PruningResult
 from splinecut.pruning.methods.channels.slimming import emptied
 from splinecut.pruning.weight_mask import nonzeros
+from splinecut.training import energy_model as tx2
 from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import FORWARD
+from splinecut.training.hooks import KeepBest
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.loop import Diverged
 
 MOST_DISTANCES = 50_000  # between observations, over all layers, that a record holds: under half a megabyte
 
 
-def pruning_facts(outcome: PruningResult, bird: EarlyBird | None) -> dict[str, Any]:
+def pruning_facts(result: PruningResult, detector: EarlyBird | None) -> dict[str, Any]:
     """What the record keeps of a pruned run: what was asked, what was achieved, when it was drawn."""
-    ticket, dense = outcome.ticket, outcome.dense
+    ticket, dense = result.ticket, result.dense
     history = dense.history if dense else []
     facts = {
         "method": ticket.method,
@@ -36,19 +40,19 @@ def pruning_facts(outcome: PruningResult, bird: EarlyBird | None) -> dict[str, A
         "drawn_epoch": history[-1]["epoch"] if history else 0,
         "drawn_step": history[-1]["step"] if history else 0,
         "is_early": bool(history and history[-1].get("stopped")),
-        "distances": bird.by_layer() if bird else {},
-        "matrix": bird.matrix().round(5).tolist() if bird else [],
-        "matrices": matrices(bird) if bird else {},
+        "distances": detector.by_layer() if detector else {},
+        "matrix": detector.matrix().round(5).tolist() if detector else [],
+        "matrices": matrices(detector) if detector else {},
         "dense_history": history,
     }
     if ticket.kind == "weights":
-        facts["nonzero"], facts["weights"] = nonzeros(outcome.final.model)
+        facts["nonzero"], facts["weights"] = nonzeros(result.final.model)
     return facts
 
 
-def matrices(bird: EarlyBird) -> dict[str, list[list[float]]]:
+def matrices(detector: EarlyBird) -> dict[str, list[list[float]]]:
     """For every layer, the distance between every two observations; nothing where that is too much for a record."""
-    seen = bird.seen
+    seen = detector.seen
     layers = seen[0].layers if seen else ()
     if len(layers) * len(seen) ** 2 > MOST_DISTANCES:
         return {}
@@ -73,7 +77,7 @@ def measure(
 
     def look() -> dict[str, Any]:
         dataset = context.dataset
-        context.ledger.charge("test", flops, len(dataset.test), FORWARD)
+        context.ledger.charge(Phase("test"), flops, len(dataset.test), FORWARD)
         metrics = evaluate(model, dataset.test, dataset.task, device=context.device, processes=context.processes)
         if not math.isfinite(metrics.loss):
             raise Diverged(
@@ -84,8 +88,23 @@ def measure(
 
     test = {"last": look()}
     if best is not None and best.weights:
-        last = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        last = clone_state(model)
         model.load_state_dict(best.weights)
         test["best"] = {**look(), "epoch": best.epoch}
         model.load_state_dict(last)
     return test
+
+
+def bytes_of_route(ledger: Ledger, dense: nn.Module, pruned: nn.Module, shape: tuple[int, ...]) -> float:
+    """Bytes behind a ledger's FLOPs: each phase at the bytes per FLOP of the network it was spent on.
+
+    Rounds between the dense and the pruned network are taken at the mean of the two.
+    """
+    at_first, at_last = (_bytes_per_flop(model, shape) for model in (dense, pruned))
+    rates = {"dense": at_first, "between": (at_first + at_last) / 2, "pruned": at_last}
+    return sum(charge.flops * rates[Phase.parse(phase).network] for phase, charge in ledger)
+
+
+def _bytes_per_flop(model: nn.Module, shape: tuple[int, ...]) -> float:
+    spent = cost.cost(model, shape, batch=tx2.BATCH)
+    return spent.bytes / max(1, spent.flops)

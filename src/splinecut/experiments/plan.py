@@ -1,37 +1,33 @@
-"""What a recipe alone decides, settled once: `plan(experiment)` resolves method, budget, recovery and refit.
+"""What a recipe alone decides, settled once: `plan(experiment)` resolves method, budget, recovery, refit and stages.
 
-Everything that runs an experiment reads its plan: the runner, the scheduler of a sweep, its workers, to which it is
-pickled. The network, the context and the detector of a run are built from it here too.
+Everything that runs an experiment reads its plan: the runner, the scheduler of a sweep, and its workers, to which it is
+pickled. `experiments.building` makes the network and the context of a run from it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-import torch
-from torch import nn
+from typing import Any
 
 from splinecut.errors import InputError
-from splinecut.experiments.film.snapshots import filmed
 from splinecut.experiments.spec import Experiment
-from splinecut.networks import models
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import RunContext
+from splinecut.pruning.detect import RULES
+from splinecut.pruning.engine.stages import Stage, first_training
 from splinecut.pruning.method import Method, Recovery
 from splinecut.pruning.methods.catalogue import resolve_method
-from splinecut.training.data import DataSet
-from splinecut.training.devices import Processes
-from splinecut.training.progress import ConsoleProgress
+from splinecut.training.ledger import Phase
+from splinecut.training.pretraining import PHASE as PRETRAINING
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment, and what it means: no method, budget or recovery is resolved a second time.
+    """An experiment and what it means: no method, budget or recovery is resolved a second time.
 
     residual: how residual streams are read, the experiment's or the method's way.
     refit:    what follows a cut; None for nothing.
+    stages:   pretraining, first training and search, as far as the recipe has them. Rounds and retraining are not among
+              them: how many there are and where they start is known only after the first training.
     """
 
     experiment: Experiment
@@ -40,92 +36,92 @@ class Plan:
     recovery: Recovery | None = None
     residual: str = "tied"
     refit: str | None = None
+    stages: tuple[Stage, ...] = ()
+
+    def facts(self, data: Any) -> dict[str, Any]:
+        """What decides all stages of the run beside the seed and their own facts; `data` identifies the data set.
+
+        Names shared folders (`Stage.cache_name`), so keys appear only in runs that need them.
+        """
+        experiment = self.experiment
+        facts = {"model": experiment.model.model_dump(mode="json"), "data": data}
+        if self.method and self.budget and self.method.first_training(self.budget):
+            facts["residual"] = self.residual  # a first training of its own may look at units
+        if experiment.start.is_trained:
+            facts["initial weights"] = experiment.start.model_dump(mode="json")
+        return facts
+
+    def schedule_keys(self) -> frozenset[str]:
+        """Of the stages that other runs may share; two runs with a key in common need the same result."""
+        facts = {**self.facts(self.experiment.data.model_dump(mode="json")), "seed": self.experiment.seed}
+        early = {name: fact for name, fact in facts.items() if name != "residual"}  # as in `RunContext.pretrain`
+        return frozenset(
+            stage.schedule_key(early if stage.phase == PRETRAINING else facts)
+            for stage in self.stages
+            if stage.decided_by is not None
+        )
 
 
 def plan(experiment: Experiment | Plan) -> Plan:
-    """The plan of an experiment; raises InputError for a method, option or budget there is not. A plan is its own."""
+    """The plan of an experiment; raises InputError for an unknown method, option or budget. A plan is its own."""
     if isinstance(experiment, Plan):
         return experiment
     if experiment.method is None:
-        return Plan(experiment, residual=experiment.residual or "tied", refit=_refit(experiment.refit or "none"))
+        residual, refit = experiment.residual or "tied", _refit(experiment.refit or "none")
+        return Plan(experiment, residual=residual, refit=refit, stages=_stages(experiment))
     method, budget = chosen_method(experiment)
     recovery = recovery_of(experiment, method)
     residual, refit = experiment.residual or method.residual, _refit(experiment.refit or method.refit)
-    return Plan(experiment, method, budget, recovery, residual, refit)
+    stages = _stages(experiment, method, budget, recovery)
+    return Plan(experiment, method, budget, recovery, residual, refit, stages)
 
 
 def _refit(name: str) -> str | None:
     return None if name == "none" else name
 
 
-def build_model(experiment: Experiment, dataset: DataSet, seed: int | None = None) -> nn.Module:
-    """The untrained network an experiment names, fitted to its data; the same for the same seed."""
-    asked, shape = experiment.model, dataset.input_shape
-    usual = {name: field.default for name, field in type(asked).model_fields.items()}
-    model = models.build(
-        asked.name,
-        classes=dataset.outputs,
-        input_shape=shape,
-        # A stored spec has every key, so that what a user set is only known where it differs from what is usual.
-        width=None if asked.width == usual["width"] else asked.width,
-        activation=None if asked.activation == usual["activation"] else asked.activation,
-        seed=experiment.seed if seed is None else seed,
-        **asked.options,
-    )
-    models.check_input(model, shape)
-    return model
+def _stages(
+    experiment: Experiment,
+    method: Method | None = None,
+    budget: Budget | None = None,
+    recovery: Recovery | None = None,
+) -> tuple[Stage, ...]:
+    start, training, stages = experiment.start, experiment.training, []
+    if start.is_trained and start.plan is not None:
+        config = start.plan.model_copy(update={"precision": training.precision})
+        stages.append(Stage(PRETRAINING, config, decided_by={}))
+    if method is None or budget is None or recovery is None:
+        first = _filmed(experiment, first_training({}, config=training))
+        # A dense run that a detector stops keeps its training to itself: `decided_by` does not name the detector.
+        return (*stages, replace(first, decided_by=None) if experiment.detector else first)
+    detector = _detector_facts(experiment)
+    if method.trains_first:
+        rewind_step = recovery.step if recovery.weights == "rewind" else 0
+        first = first_training(method.first_training(budget), detector, rewind_step, training)
+        stages.append(_filmed(experiment, first))
+    if type(method).search is not Method.search:
+        assert experiment.method is not None
+        # Without the budget: several budgets share what a search measures.
+        decided = {"search": experiment.method.model_dump(mode="json"), "detector": detector}
+        stages.append(Stage(Phase("search"), training, decided_by=decided))
+    return tuple(stages)
 
 
-def run_context(
-    asked: Experiment | Plan,
-    folder: Path,
-    dataset: DataSet,
-    device: torch.device,
-    processes: Processes,
-    progress: ConsoleProgress,
-    shared: Path | None = None,
-) -> RunContext:
-    """Everything that a run works with."""
-    made = plan(asked)
-    experiment, method, budget = made.experiment, made.method, made.budget
-    facts = {"model": experiment.model.model_dump(mode="json"), "data": dataset.hash}
-    if method and budget and method.first_training(budget):  # a training of its own, which may look at its units
-        facts["residual"] = made.residual
-    if experiment.start.is_trained:  # absent otherwise: shared trainings keep the names they had before starts
-        facts["initial weights"] = experiment.start.model_dump(mode="json")
-    context = RunContext(
-        build=lambda seed: build_model(experiment, dataset, seed),
-        dataset=dataset,
-        plan=experiment.training,
-        seed=experiment.seed,
-        folder=folder,
-        shared=shared,
-        facts=facts,
-        device=device,
-        processes=processes,
-        progress=progress,
-        residual=made.residual,
-        refit=made.refit,
-        probe_size=experiment.probe,
-        start=experiment.start,
-    )
+def _filmed(experiment: Experiment, stage: Stage) -> Stage:
+    """`stage` as a film decides it: its checkpoints hold the weights at the steps of the film."""
     if experiment.film is None:
-        return context
-    if experiment.method and method and not method.trains_first:
-        raise InputError(
-            f"{experiment.method.name} prunes before any training, so there is none to film; leave [film] out"
-        )
-    return filmed(context, experiment.film, experiment.name)
+        return stage
+    return replace(stage, decided_by={**(stage.decided_by or {}), "film": sorted(set(experiment.film.steps))})
 
 
-def early_bird(experiment: Experiment, context: RunContext) -> EarlyBird | None:
-    """The detector the experiment asks for."""
-    asked = experiment.detector
-    if asked is None:
+def _detector_facts(experiment: Experiment) -> dict[str, Any] | None:
+    """What a recipe says of `EarlyBird.facts`; the size of the probe also depends on the data."""
+    spec = experiment.detector
+    if spec is None:
         return None
-    return EarlyBird(
-        context.probe(asked.probe), asked.rule, asked.threshold, asked.window, asked.every, seed=context.seed
-    )
+    rule = RULES[spec.rule]
+    resolved = {"threshold": spec.threshold or rule.threshold, "window": spec.window or rule.window}
+    return {**spec.model_dump(mode="json"), **resolved}
 
 
 def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:

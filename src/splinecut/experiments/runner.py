@@ -1,24 +1,26 @@
-"""Runs an experiment: every stage leaves what it made in the run folder and is not done twice."""
+"""Run an experiment and write its record; every stage leaves its result in the run folder and is done once."""
 
 from __future__ import annotations
 
 import copy
-import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
-from splinecut.experiments.measurements import measure, pruning_facts
-from splinecut.experiments.plan import Plan, early_bird, plan, run_context
+from splinecut.experiments.building import build_detector, run_context
+from splinecut.experiments.measurements import bytes_of_route, measure, pruning_facts
+from splinecut.experiments.plan import Plan, plan
 from splinecut.experiments.records import Record
 from splinecut.experiments.run_folder import commit, describe, versions
 from splinecut.locking import locked
+from splinecut.moved import renamed_arguments
 from splinecut.networks import cost, surgery
 from splinecut.networks.latency import latency
 from splinecut.pruning.engine.context import RunContext, TrainingResult
-from splinecut.pruning.engine.driver import RESTART, DetectorHook, prune
+from splinecut.pruning.engine.driver import prune
+from splinecut.pruning.engine.hooks import DetectorHook
 from splinecut.training import data, devices
 from splinecut.training import energy_model as tx2
 from splinecut.training.initialization import Initialization
@@ -32,15 +34,14 @@ if TYPE_CHECKING:
     from splinecut.experiments.spec import Experiment
     from splinecut.pruning.ticket import Ticket
     from splinecut.training.data import DataSet
-    from splinecut.training.ledger import Ledger
 
     Loader = Callable[[Experiment, str | Path | None], DataSet]
 
 LATENCY_BATCHES = (1, 128)
-AFTER_CUT = (RESTART, "retrain", "test")  # phases of the network as it is cut at last
 NO_START = Initialization().model_dump(mode="json")
 
 
+@renamed_arguments(watch="progress")
 def run(
     experiment: Experiment | Plan,
     out: str | Path = "runs",
@@ -52,7 +53,7 @@ def run(
 ) -> Record:
     """The record of `experiment`, or of its plan: read if its run folder is complete, else made.
 
-    A run that was killed goes on from its last checkpoint.
+    An interrupted run resumes from its last checkpoint.
     The folder is `out`/<name>-<digest>. Under torchrun all processes call this; the first one writes. Trainings that
     runs have in common (the same dense network for several budgets) are done once in the folder `shared`, if given,
     and charged to each run in full. `loader` takes the place of `load_data`.
@@ -70,8 +71,8 @@ def run(
                     return records.load(folder)
                 dataset = (loader or load_data)(asked, data_dir)
                 common = Path(shared) if shared else None
-                made = plan(experiment)
-                return _run(made, run_context(made, folder, dataset, place, processes, progress, common))
+                planned = plan(experiment)
+                return _run(planned, run_context(planned, folder, dataset, place, processes, progress, common))
         finally:
             progress.close()
 
@@ -89,35 +90,31 @@ def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> Dat
     )
 
 
-def _run(made: Plan, context: RunContext) -> Record:
+def _run(planned: Plan, context: RunContext) -> Record:
     """Train -> detect -> prune -> retrain -> measure -> record."""
     assert context.folder is not None
-    experiment = made.experiment
+    experiment = planned.experiment
     if context.processes.is_main:
         describe(context.folder, experiment)
-    bird = early_bird(experiment, context)
+    detector = build_detector(experiment, context)
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
-    if experiment.method is None or made.method is None or made.budget is None:
-        final = context.train(
-            context.initial_model(),
-            "train",
-            [DetectorHook(bird)] if bird else [],
-            decided_by={"method": {}} if not bird else None,
-        )
+    if experiment.method is None or planned.method is None or planned.budget is None:
+        hooks = [DetectorHook(detector)] if detector else []
+        final = context.train(context.initial_model(), planned.stages[-1], hooks)
     else:
 
-        def after_cut(model: nn.Module) -> None:
+        def on_pruned(model: nn.Module) -> None:
             test["after cut"] = measure(context, model, when="after the cut")["last"]
 
         name = experiment.method.name
-        outcome = prune(context, name, made.method, made.budget, bird, made.recovery, after_cut)
-        final, ticket, pruning = outcome.final, outcome.ticket, pruning_facts(outcome, bird)
+        result = prune(context, name, planned.method, planned.budget, detector, planned.recovery, on_pruned)
+        final, ticket, pruning = result.final, result.ticket, pruning_facts(result, detector)
     test |= measure(context, final.model, final.best)
     record = _record(experiment, context, final, test, pruning)
     if context.processes.is_main:
         _finish(context.folder, final, ticket, record)
-    context.processes.wait()
+    context.processes.barrier()
     return record
 
 
@@ -141,7 +138,7 @@ def _record(
         energy=_energy(context, model),
         latency={str(batch): latency(model, shape, batch) for batch in LATENCY_BATCHES},
         pruning=pruning,
-        shared=sorted(context.used),
+        shared=sorted(context.used_cache_names),
         data_hash=context.dataset.hash,
         versions=versions(),
         commit=commit(),
@@ -150,7 +147,7 @@ def _record(
 
 
 def asked_of(experiment: Experiment) -> dict[str, Any]:
-    """The whole spec; keys younger than the first records are left out where they ask for nothing: all read alike."""
+    """The whole spec. Keys added later are omitted at their defaults, so that old and new records compare equal."""
     asked = experiment.model_dump(mode="json")
     for table, key in ((asked, "film"), (asked, "start"), (asked["retrain"], "start"), (asked["retrain"], "epochs")):
         if table[key] is None or table[key] == NO_START:
@@ -165,21 +162,6 @@ def _energy(context: RunContext, model: nn.Module) -> dict[str, Any]:
     )
     total = context.ledger.total
     return {"measured_joules": total.joules, "estimate_tx2_joules": tx2.tx2_estimate(total.flops, moved)}
-
-
-def bytes_of_route(ledger: Ledger, whole: nn.Module, cut: nn.Module, shape: tuple[int, ...]) -> float:
-    """Bytes behind a ledger's FLOPs: each phase at the bytes per FLOP of the network it was spent on.
-
-    Rounds between the whole network and the last cut are taken at the mean of the two.
-    """
-    at_first, at_last = (_bytes_per_flop(model, shape) for model in (whole, cut))
-    rates = dict.fromkeys(AFTER_CUT, at_last) | {"round": (at_first + at_last) / 2}
-    return sum(charge.flops * rates.get(re.split("[-:]", phase)[0], at_first) for phase, charge in ledger)
-
-
-def _bytes_per_flop(model: nn.Module, shape: tuple[int, ...]) -> float:
-    spent = cost.cost(model, shape, batch=tx2.BATCH)
-    return spent.bytes / max(1, spent.flops)
 
 
 def _finish(folder: Path, final: TrainingResult, ticket: Ticket | None, record: Record) -> None:

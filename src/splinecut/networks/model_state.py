@@ -1,12 +1,13 @@
-"""The network itself: without what wraps it, and in eval mode for as long as one looks at it."""
+"""State of a network: unwrapping, eval mode for a block of code, copies and digests of its weights."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import cast
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -26,3 +27,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+def clone_state(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of all weights and buffers by name, which training in place does not change."""
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def weights_digest(model: nn.Module) -> str:
+    """A digest of all weights and buffers: equal only for networks that compute the same, bit for bit."""
+    sha = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        sha.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()[:16]

@@ -19,14 +19,18 @@ _HOME = {  # name -> the module it lives in
     "EarlyBird": "splinecut.pruning.detect",
     "Evidence": "splinecut.pruning.evidence",
     "FINE_TUNE": "splinecut.pruning.method",
+    "Hook": "splinecut.training.hooks",
     "METHODS": "splinecut.pruning.methods.catalogue",
     "Method": "splinecut.pruning.method",
     "NO_RETRAINING": "splinecut.pruning.method",
+    "Phase": "splinecut.training.ledger",
     "REINIT": "splinecut.pruning.method",
     "Recovery": "splinecut.pruning.method",
     "Round": "splinecut.pruning.method",
     "Scores": "splinecut.pruning.method",
+    "Stage": "splinecut.pruning.engine.stages",
     "Ticket": "splinecut.pruning.ticket",
+    "TrainState": "splinecut.training.hooks",
     "prune": "splinecut.pruning.engine.driver",
     "readers": "splinecut.pruning.evidence",
     "resolve_method": "splinecut.pruning.methods.catalogue",
@@ -42,6 +46,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.detect import EarlyBird as EarlyBird
     from splinecut.pruning.engine.context import RunContext as RunContext
     from splinecut.pruning.engine.driver import prune as prune
+    from splinecut.pruning.engine.stages import Stage as Stage
     from splinecut.pruning.evidence import Evidence as Evidence
     from splinecut.pruning.evidence import readers as readers
     from splinecut.pruning.evidence import unit_cuts as unit_cuts
@@ -56,6 +61,9 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.methods.catalogue import METHODS as METHODS
     from splinecut.pruning.methods.catalogue import resolve_method as resolve_method
     from splinecut.pruning.ticket import Ticket as Ticket
+    from splinecut.training.hooks import Hook as Hook
+    from splinecut.training.hooks import TrainState as TrainState
+    from splinecut.training.ledger import Phase as Phase
 
 
 _RENAMED = {"RunContext": "RunContext"}

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from splinecut.errors import InputError, unknown
 from splinecut.geometry.codes import Codes, codes, distance, distance_matrix
 from splinecut.geometry.graph import Graph
+from splinecut.networks.model_state import unwrapped
 from splinecut.networks.trace import trace
 
 Compare = Callable[[Sequence[Codes], int], "list[float] | None"]
@@ -155,7 +156,7 @@ class EarlyBird:
 
     def _trace(self, model: nn.Module) -> Graph:
         """The graph of `model`: traced once, then only its weights are exchanged."""
-        model = getattr(model, "module", model) if isinstance(model, nn.parallel.DistributedDataParallel) else model
+        model = unwrapped(model)
         if self._graph is not None:
             try:
                 return self._graph.with_state(model.state_dict())

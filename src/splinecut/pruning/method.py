@@ -10,6 +10,7 @@ steps only where it differs from the rest. It keeps no state: what a step finds 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -85,6 +86,9 @@ class Method:
         depth = {name: _depth(cls, name) for name in ("prepare", "hooks", "first_training")}
         if min(depth["prepare"], depth["hooks"]) < depth["first_training"]:
             cls.first_training = _all_its_own  # type: ignore[method-assign]
+        if "holder" in vars(cls):
+            warnings.warn(f"{cls.__name__}.holder is now mask_hook; the old name goes in 0.3", DeprecationWarning, 2)
+            cls.mask_hook = vars(cls)["holder"]  # type: ignore[method-assign]
 
     @property
     def recovery(self) -> Recovery:
@@ -142,7 +146,7 @@ class Method:
         """The network with the ticket applied: cut and refitted, or with its removed weights at zero."""
         return context.apply(model, ticket)
 
-    def holder(self, keep: Keep) -> WeightMaskHook:
+    def mask_hook(self, keep: Keep) -> WeightMaskHook:
         """What keeps removed single weights at zero in training."""
         from splinecut.pruning.weight_mask import WeightMaskHook
 

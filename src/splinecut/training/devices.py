@@ -16,32 +16,32 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def choose(name: str = "auto") -> torch.device:
-    """The device called `name`; `auto` takes CUDA, then Apple's MPS, then the CPU. One that is not there is refused."""
+    """The device called `name`; `auto` takes CUDA, then Apple's MPS, then the CPU. Refuses one that is missing."""
     kind, _, index = name.partition(":")
     if kind not in DEVICES:
         raise unknown("device", name, DEVICES)
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind == "auto":
-        return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
-    if not there[kind] or (kind == "cuda" and index and int(index) >= torch.cuda.device_count()):
-        present = ", ".join(device for device, is_there in there.items() if is_there)
-        raise InputError(f"device {name!r} is not there; this machine has: {present}; use device 'auto'")
+        return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+    if not available[kind] or (kind == "cuda" and index and int(index) >= torch.cuda.device_count()):
+        present = ", ".join(device for device, is_available in available.items() if is_available)
+        raise InputError(f"device {name!r} is not available; found: {present}; use device 'auto'")
     return torch.device(name)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together; alone by default."""
+    """The processes that train together; a single one by default."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and speaks to the user."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
-    def share(self, model: nn.Module, device: torch.device) -> nn.Module:
+    def wrap(self, model: nn.Module, device: torch.device) -> nn.Module:
         """`model`, wrapped to average its gradients over the processes."""
         if self.world == 1:
             return model
@@ -62,8 +62,8 @@ class Processes:
         torch.distributed.all_gather(everyone, values)
         return everyone
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
         if self.world > 1:
             torch.distributed.barrier()
 
@@ -73,7 +73,7 @@ SINGLE_PROCESS = Processes()
 
 @contextmanager
 def processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
-    """The group that torchrun started (gloo on CPU, nccl on GPU) and this process's device in it; else ALONE.
+    """The group that torchrun started (gloo on CPU, nccl on GPU) and this process's device; else SINGLE_PROCESS.
 
     Batch norm sees each process's share of a batch only: with it, n processes train a slightly different network
     than one process does. Without it they are the same up to rounding.

@@ -1,4 +1,4 @@
-"""How well a network does on a split."""
+"""Loss and accuracies of a network on a split."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from splinecut.networks.model_state import evaluating
 from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import SINGLE_PROCESS, Processes
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metrics:
-    """How well a network does on a split. `accuracy` and `top5` are shares of the images, None for regression."""
+    """Metrics on a split. `accuracy` and `top5` are fractions of the images, None for regression."""
 
     loss: float
     accuracy: float | None
@@ -39,21 +40,19 @@ def evaluate(
     device: torch.device | str = "cpu",
     processes: Processes = SINGLE_PROCESS,
 ) -> Metrics:
-    """Loss and accuracies of `model` on `split`, in eval mode, without augmentation; the mode is put back."""
-    was_training = model.training
-    model.eval()
+    """Loss and accuracies of `model` on `split`, in eval mode and without augmentation; the mode is restored."""
     measure = criterion(task)
     dtype = next(model.parameters()).dtype
     sums = torch.zeros(3, dtype=torch.float64)
     order = Order(batch_size, shuffle=False, rank=processes.rank, world=processes.world)
-    for x, y in split.batches(order, device=device):
-        outputs = model(x.to(dtype))
-        sums[0] += measure(outputs, y.to(dtype) if task == "regression" else y).item() * len(y)
-        if task == "classification":
-            best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == y[:, None]
-            sums[1] += best[:, 0].sum().item()
-            sums[2] += best.sum().item()
-    model.train(was_training)
+    with evaluating(model):
+        for x, y in split.batches(order, device=device):
+            outputs = model(x.to(dtype))
+            sums[0] += measure(outputs, y.to(dtype) if task == "regression" else y).item() * len(y)
+            if task == "classification":
+                best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == y[:, None]
+                sums[1] += best[:, 0].sum().item()
+                sums[2] += best.sum().item()
     loss, top1, top5 = (processes.sum(sums) / len(split)).tolist()
     if task != "classification":
         return Metrics(loss, None, None, len(split))

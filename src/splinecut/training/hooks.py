@@ -1,4 +1,4 @@
-"""Where other rooms may step into training: a Hook is called at each batch, step and epoch, with the Moment."""
+"""Training hooks: callbacks at each batch, step and epoch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from splinecut.moved import renamed
+from splinecut.networks.model_state import clone_state
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
     from splinecut.training.config import TrainingConfig
-    from splinecut.training.ledger import Ledger
+    from splinecut.training.energy import Meter
+    from splinecut.training.ledger import Ledger, Phase
 
 
 @dataclass
 class TrainState:
-    """Where training stands, as its hooks see it. They may change `model` in place, `.grad` and optimiser state.
+    """The state of training as hooks see it. They may change `model` in place, `.grad` and optimiser state.
 
     `epoch` counts finished epochs, `step` finished steps of the whole training; `batch` is (inputs, targets).
     """
@@ -26,7 +28,7 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     plan: TrainingConfig
-    phase: str
+    phase: Phase
     steps_per_epoch: int
     ledger: Ledger
     forward_flops: int
@@ -45,7 +47,7 @@ class TrainState:
 
 
 class Hook:
-    """Does nothing at every moment; override what you need.
+    """Base class: every method does nothing; override what you need.
 
     A hook with state that outlives a step gives it a `name` and returns it from `state`: numbers, strings, lists,
     dicts with string keys, and tensors. It is saved in each checkpoint and handed back to `restore`.
@@ -80,7 +82,47 @@ class Hook:
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restore what `state` returned."""
+
+
+class KeepBest(Hook):
+    """Keeps the weights of the epoch with the best validation accuracy (regression: loss); the earlier wins ties."""
+
+    name = "best"
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.value = float("-inf")
+        self.weights: dict[str, Tensor] = {}
+
+    def after_epoch(self, state: TrainState) -> bool:
+        row = state.history[-1]
+        accuracy, loss = row.get("validation_accuracy"), row.get("validation_loss")
+        value = accuracy if accuracy is not None else -loss if loss is not None else None
+        if value is not None and value > self.value:
+            self.epoch, self.value = state.epoch, value
+            self.weights = clone_state(state.model)
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "value": self.value if self.epoch else None, "weights": self.weights}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if state["epoch"]:
+            self.epoch, self.value, self.weights = state["epoch"], state["value"], state["weights"]
+
+
+class ChargeEnergy(Hook):
+    """Charges the joules of each epoch to the phase, so that they are in the checkpoint like everything else."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter, self.charged = meter, 0.0
+
+    def after_epoch(self, state: TrainState) -> bool:
+        if self.meter.joules is not None:
+            state.ledger.spend(state.phase, joules=self.meter.joules - self.charged)
+            self.charged = self.meter.joules
+        return False
 
 
 def hooks_state(hooks: Sequence[Hook]) -> dict[str, Any]:
@@ -89,7 +131,7 @@ def hooks_state(hooks: Sequence[Hook]) -> dict[str, Any]:
 
 
 def restore_hooks(hooks: Sequence[Hook], state: dict[str, Any]) -> None:
-    """Hands each named hook its saved state."""
+    """Give each named hook its saved state."""
     for hook in hooks:
         if hook.name in state:
             hook.restore(state[hook.name])

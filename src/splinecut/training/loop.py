@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, hooks at each, an exact way to stop anywhere and go on."""
+"""The training loop: epochs of steps with hooks at each; resumes exactly from a checkpoint at any step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from splinecut.training.data.batch_order import Order
 from splinecut.training.devices import SINGLE_PROCESS, Processes
 from splinecut.training.evaluate import Metrics, criterion, evaluate
 from splinecut.training.hooks import Hook, TrainState, hooks_state, restore_hooks
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.optimizer_state import optimizer_state, restore_optimizer
 
 if TYPE_CHECKING:
@@ -41,32 +41,34 @@ def train(
     seed: int = 0,
     device: torch.device | str = "cpu",
     ledger: Ledger | None = None,
-    phase: str = "train",
+    phase: Phase | str = "train",
     hooks: Sequence[Hook] = (),
     checkpoints: str | Path | None = None,
     processes: Processes = SINGLE_PROCESS,
     say: Callable[[str], None] | None = None,
     start_step: int = 0,
 ) -> list[dict[str, Any]]:
-    """Trains `model` in place and returns its history, one row an epoch.
+    """Train `model` in place and return its history, one row per epoch.
 
     A training that starts at `start_step` does what is left of the plan from there on.
 
-    With `checkpoints` (a folder) it goes on from the newest one there, exactly: data order and augmentation are
+    With `checkpoints` (a folder) it resumes exactly from the newest one there: data order and augmentation are
     functions of (seed, epoch, batch), all else is in the checkpoint. Every pass is charged to `ledger` under `phase`.
-    The global random state is used for dropout and put back afterwards.
+    The global random state is used for dropout and restored afterwards.
     """
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + processes.rank)
-        training = _Training(model, data, plan, seed, device, ledger or Ledger(), phase, hooks, checkpoints, processes)
+        training = _Training(
+            model, data, plan, seed, device, ledger or Ledger(), Phase.parse(phase), hooks, checkpoints, processes
+        )
         training.state.epoch, training.state.step = start_step // training.state.steps_per_epoch, start_step
         training.resume(say)
         return training.run()
 
 
 class _Training:
-    """The moving parts of one call of `train`."""
+    """The state of one call of `train`."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class _Training:
         seed: int,
         device: torch.device,
         ledger: Ledger,
-        phase: str,
+        phase: Phase,
         hooks: Sequence[Hook],
         checkpoints: str | Path | None,
         processes: Processes,
@@ -97,7 +99,7 @@ class _Training:
         steps = -(-len(data.train) // plan.batch_size)
         flops = forward_flops(model, data.input_shape)
         self.state = TrainState(model, self.optimizer, plan, phase, steps, ledger, flops)
-        self.net = processes.share(model, device)
+        self.net = processes.wrap(model, device)
         self.is_stopping = False
         self._start_epoch()
         self.clock = time.perf_counter()
@@ -168,7 +170,7 @@ class _Training:
             self._refuse_nan(self.loss_sum)
 
     def _close_epoch(self) -> bool:
-        """Validates, writes the epoch's row, asks the hooks; True when one of them stops training."""
+        """Validate, add the epoch's row to the history, call the hooks; True when one of them stops training."""
         state = self.state
         state.epoch += 1
         sums = torch.stack([self.loss_sum.cpu().double(), self.correct.cpu().double(), torch.tensor(float(self.seen))])
@@ -197,8 +199,9 @@ class _Training:
             state.model, self.data.validation, self.data.task, device=self.device, processes=self.processes
         )
         self._refuse_nan(torch.tensor(metrics.loss))
-        state.ledger.charge(f"{state.phase}: validate", state.forward_flops, metrics.images, FORWARD)
-        self._spend_time(f"{state.phase}: validate")
+        validating = state.phase.with_part("validate")
+        state.ledger.charge(validating, state.forward_flops, metrics.images, FORWARD)
+        self._spend_time(validating)
         return metrics
 
     def _start_epoch(self) -> None:
@@ -208,7 +211,7 @@ class _Training:
         self.seen = 0
 
     def _save(self) -> None:
-        """Writes a checkpoint, if there is a place for it: the first process does, with the random state of all."""
+        """Write a checkpoint, if there is a folder for it: the main process does, with the random state of all."""
         self._spend_time()
         self.saved_at = time.perf_counter()
         if self.checkpoints is None:
@@ -228,16 +231,17 @@ class _Training:
                 "step": state.step,
                 "learning_rate": state.learning_rate,
                 "history": state.history,
+                # A checkpoint may lie inside an epoch, so that its running sums are part of the state.
                 "sums": {"loss": self.loss_sum, "correct": self.correct, "seen": self.seen},
                 "ledger": state.ledger.to_dict(),
                 "hooks": hooks_state(self.hooks),
                 "data": self.data.hash,
             }
             checkpoint.save(self.checkpoints, state.step, saved)
-        self.processes.wait()
+        self.processes.barrier()
 
     def resume(self, say: Callable[[str], None] | None) -> None:
-        """Takes up the newest checkpoint, where there is one."""
+        """Restore the newest checkpoint, if there is one."""
         saved = checkpoint.load_newest(self.checkpoints, say) if self.checkpoints else None
         if saved is None:
             return
@@ -250,6 +254,7 @@ class _Training:
         state.model.load_state_dict(saved["weights"])
         restore_optimizer(self.optimizer, saved["optimizer"])
         self.scaler.load_state_dict(saved["scaler"])
+        # Each process's own: dropout continues with the draws that an uninterrupted training would make.
         torch.set_rng_state(saved["random"][self.processes.rank])
         if saved["random_cuda"]:
             torch.cuda.set_rng_state(saved["random_cuda"][self.processes.rank])
@@ -258,13 +263,14 @@ class _Training:
         sums = saved["sums"]
         self.loss_sum, self.correct = sums["loss"].to(self.device), sums["correct"].to(self.device)
         self.seen = sums["seen"]
+        # In place of what was charged so far: the checkpoint's ledger has the stages before this one as well.
         state.ledger.phases = Ledger.from_dict(saved["ledger"]).phases
         restore_hooks(self.hooks, saved["hooks"])
         if say:
             say(f"resuming {state.phase} at epoch {state.epoch}, step {state.step}")
 
-    def _spend_time(self, phase: str | None = None) -> None:
-        """Charges the time since the last call to `phase`."""
+    def _spend_time(self, phase: Phase | None = None) -> None:
+        """Charge the time since the last call to `phase`."""
         now = time.perf_counter()
         self.state.ledger.spend(phase or self.state.phase, seconds=now - self.clock)
         self.clock = now
@@ -290,7 +296,7 @@ class _Training:
         state = self.state
         kept = f"; the last checkpoint in {self.checkpoints} is good" if self.checkpoints else ""
         raise Diverged(
-            f"the loss of {state.phase!r} is {float(loss)} at step {state.step} (epoch {state.epoch + 1}); "
+            f"the loss of {str(state.phase)!r} is {float(loss)} at step {state.step} (epoch {state.epoch + 1}); "
             f"lower the learning rate (now {state.learning_rate:g}) or check the inputs{kept}"
         )
 

@@ -1,8 +1,8 @@
-"""Where training may start from other than random weights: from a bad minimum, or from layers trained one by one.
+"""Pretraining: the trainings that give a network other initial weights than random ones.
 
 Adversarial initialisation (Liu, Papailiopoulos, Achlioptas 2019): fit the training images with random labels first.
 Greedy layerwise pretraining (Belilovsky, Eickenberg, Oyallon 2019): each layer is trained under a head of its own while
-all layers below it stand still. The original has the labels; without them the head names the rotation of the image
+all layers below it are frozen. The original has the labels; without them the head names the rotation of the image
 (Gidaris, Singh, Komodakis 2018), which is our choice for what You et al. (2022) call unsupervised.
 """
 
@@ -10,22 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
 from splinecut.networks.cost import forward_flops
-from splinecut.training.config import TrainingConfig
 from splinecut.training.data import DataSet, Split, TensorSplit
 from splinecut.training.hooks import Hook, TrainState
-from splinecut.training.initialization import ADVERSARIAL, LAYERWISE, Initialization
-from splinecut.training.ledger import TRAIN, Ledger
-from splinecut.training.loop import train
+from splinecut.training.initialization import Initialization
+from splinecut.training.ledger import TRAIN, Phase
 from splinecut.training.seeding import generator
 
-PHASE = "initialise"  # what these trainings are charged to, unless told otherwise
+PHASE = Phase("initialise")  # what these trainings are charged to before the first training
 FITTED = 0.9999  # training accuracy at which fitting random labels ends
 
 
@@ -56,9 +53,9 @@ class PretrainingStage:
     hooks: tuple[Hook, ...]
     number: int | None = None
 
-    def phase(self, name: str) -> str:
+    def phase(self, of: Phase) -> Phase:
         """What its cost is charged to."""
-        return name if self.number is None else f"{name}-{self.number}"
+        return of if self.number is None else replace(of, index=str(self.number))
 
 
 def pretraining_stages(
@@ -71,19 +68,7 @@ def pretraining_stages(
         yield from _layerwise(model, data, seed, has_labels=start.name == "layerwise")
 
 
-def adversarial(
-    model: nn.Module, data: DataSet, seed: int = 0, copies: int = 1, plan: TrainingConfig = ADVERSARIAL, **options: Any
-) -> list[dict[str, Any]]:
-    """Trains `model` in place to name random labels of the training images; its history.
-
-    What follows keeps weights and buffers and takes a new optimiser. `options` go to the training loop.
-    """
-    lesson = _adversarial(model, data, seed, copies)
-    hooks = [*options.pop("hooks", ()), *lesson.hooks]
-    return train(model, lesson.data, plan, seed=seed, phase=lesson.phase(PHASE), hooks=hooks, **options)
-
-
-def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float = 0.1) -> PretrainingStage:
+def _adversarial(model: nn.Module, data: DataSet, seed: int, copies: int, zeroed: float) -> PretrainingStage:
     return PretrainingStage(model, with_random_labels(data, copies, zeroed, seed), (StopWhenFitted(),))
 
 
@@ -94,37 +79,11 @@ class StopWhenFitted(Hook):
         return bool(state.history[-1]["train_accuracy"] >= FITTED)
 
 
-def layerwise(
-    model: nn.Module,
-    data: DataSet,
-    seed: int = 0,
-    has_labels: bool = True,
-    plan: TrainingConfig = LAYERWISE,
-    ledger: Ledger | None = None,
-    **options: Any,
-) -> list[list[dict[str, Any]]]:
-    """Trains the layers of `model` in place, one after another from the input; a history for each.
+def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[PretrainingStage]:
+    """The layers of `model`, one after another from the input; it must be a chain: see `_greedy`.
 
-    The network must be a chain: a Sequential called `features` that ends each layer with its activation.
     A layer's cost is a forward pass of what lies below it and a training pass of itself and its head.
     """
-    books = ledger if ledger is not None else Ledger()
-    return [
-        train(
-            lesson.model,
-            lesson.data,
-            plan,
-            seed=seed,
-            phase=lesson.phase(PHASE),
-            hooks=lesson.hooks,
-            ledger=books,
-            **options,
-        )
-        for lesson in _layerwise(model, data, seed, has_labels)
-    ]
-
-
-def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> Iterator[PretrainingStage]:
     seen = _only_training(data, data.train, "labelled") if has_labels else rotated(data)
     device = next(model.parameters()).device
     for number, greedy in enumerate(_greedy(model, data.input_shape, seen.outputs, seed), start=1):
@@ -132,7 +91,7 @@ def _layerwise(model: nn.Module, data: DataSet, seed: int, has_labels: bool) -> 
 
 
 class LayerwiseHead(nn.Module):
-    """One layer with a head, on top of layers that stand still: not trained, and in eval mode."""
+    """One layer with a head, on top of frozen layers: not trained, and in eval mode."""
 
     def __init__(self, below: nn.Sequential, layer: nn.Sequential, head: nn.Module) -> None:
         super().__init__()
@@ -154,7 +113,7 @@ class LayerwiseHead(nn.Module):
 
 @dataclass
 class ChargePrefixOnce(Hook):
-    """Charges a forward pass, not a training pass, for the layers that stand still."""
+    """Charges a forward pass, not a training pass, for the frozen layers."""
 
     input_shape: tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""What a person sees while training runs: a live line on a terminal, plain lines elsewhere."""
+"""Console output of a training: a progress bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFRESH = 0.25  # seconds between looks at the loss: a look waits for the device
 
 
 class ConsoleProgress(Hook):
-    """Shows loss, accuracy and time left; on a terminal as a bar that moves, else as one line an epoch.
+    """Shows loss, accuracy and time left; on a terminal as a progress bar, else as one line per epoch.
 
     Plain lines thin out to about twenty over a long training; the first and the last always show.
     """
@@ -40,7 +40,9 @@ class ConsoleProgress(Hook):
         if self.console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[facts]}"))
             self.bar = Progress(*columns, TimeRemainingColumn(compact=True), console=self.console, transient=True)
-            self.task = self.bar.add_task(state.phase, total=max(1, state.total_steps), completed=state.step, facts="")
+            self.task = self.bar.add_task(
+                str(state.phase), total=max(1, state.total_steps), completed=state.step, facts=""
+            )
             self.bar.start()
 
     def after_step(self, state: TrainState) -> None:
@@ -65,7 +67,7 @@ class ConsoleProgress(Hook):
         self.close()
 
     def close(self) -> None:
-        """Takes the bar away; safe to call twice, and after an error."""
+        """Remove the bar; safe to call twice, and after an error."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None

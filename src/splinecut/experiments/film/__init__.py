@@ -1,1 +1,6 @@
-"""Exact partitions recorded during training and pruning: snapshots of weights, the window, frames and their file."""
+"""Partitions of one network recorded during training and pruning, for the report.
+
+`snapshots` keeps weights during training, `window` chooses where to look, `build` turns partitions into frames,
+`frames` is their file, read without torch. Does not belong here: computing partitions (`geometry`) and drawing them
+(`report`).
+"""

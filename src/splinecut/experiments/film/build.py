@@ -1,10 +1,8 @@
-"""Frames of a network: its partition at chosen steps of training and after cuts at chosen ratios."""
+"""Partitions become frames: at chosen steps of training, and after cuts at chosen ratios."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +12,15 @@ from torch import Tensor, nn
 
 from splinecut.errors import SplinecutError
 from splinecut.experiments.film.frames import FoldingLayer, Frame, Frames, Redundancy, Stage
+from splinecut.experiments.film.window import graph_of
+from splinecut.experiments.film.window import shrink_to_limit as shrink_to_limit  # where 0.1 had it
 from splinecut.geometry.cuts import DISTANCES
 from splinecut.geometry.graph import Graph, Layer
 from splinecut.geometry.partition import Partition, subdivide
-from splinecut.geometry.subdivision.run import RegionLimit
+from splinecut.moved import renamed
 from splinecut.networks.cut_owners import producer_of
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
-from splinecut.networks.trace import trace
 from splinecut.pruning import apply
 from splinecut.pruning.draw import draw
 from splinecut.pruning.evidence import unit_cuts
@@ -74,13 +73,6 @@ def _hues(partition: Partition) -> UInt8[np.ndarray, " regions"]:
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 """What else to note of a network at a moment, by name, such as its test accuracy."""
-
-
-def graph_of(model: nn.Module, region: Slice) -> Graph:
-    """The network as geometry sees it, in eval mode on the CPU; `model` is left as found."""
-    bare = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    still = copy.deepcopy(bare).to("cpu").eval()
-    return trace(still, torch.zeros(1, *region.input_shape))
 
 
 def pruned_frames(
@@ -153,7 +145,7 @@ def _clustered(distance: Float[np.ndarray, "units units"]) -> Int32[np.ndarray, 
     return leaves_list(optimal_leaf_ordering(linkage(pairs, "average"), pairs)).astype(np.int32)
 
 
-def film(
+def build_frames(
     name: str,
     model: nn.Module,
     region: Slice,
@@ -188,22 +180,8 @@ def film(
     )
 
 
-def shrink_to_limit(model: nn.Module, region: Slice, most_regions: int = 5_000) -> Slice:
-    """`region` with its window shrunk about its middle, by halves of its area, until it holds few enough regions.
-
-    A slice through images may hold hundreds of thousands of regions: too many to store a film of, or to look at.
-    """
-    graph, middle = graph_of(model, region), region.window.mean(axis=0)
-    while True:
-        try:
-            subdivide(graph, region, most_regions)
-            return region
-        except RegionLimit:
-            region = replace(region, window=middle + (region.window - middle) / np.sqrt(2))
-
-
-def still(name: str, model: nn.Module, partition: Partition, about: Mapping[str, str] | None = None) -> Frames:
-    """One partition of `model` as a film of a single frame, without data."""
+def single_frame(name: str, model: nn.Module, partition: Partition, about: Mapping[str, str] | None = None) -> Frames:
+    """One partition of `model` as frames, without data."""
     try:
         groups = read_groups(model, torch.zeros(1, *partition.slice.input_shape))
         distances = redundancies(model, partition.slice, groups)
@@ -212,3 +190,6 @@ def still(name: str, model: nn.Module, partition: Partition, about: Mapping[str,
     return Frames(
         name, folding_layers(partition.layers), (frame_of(partition),), redundancy=distances, about=about or {}
     )
+
+
+__getattr__ = renamed(__name__, {"film": "build_frames", "still": "single_frame", "narrowed": "shrink_to_limit"})

@@ -14,7 +14,8 @@ from splinecut.experiments.run_folder import commit, versions
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep.jobs import SHARED
 from splinecut.files import write_json
-from splinecut.training.ledger import Charge, Ledger
+from splinecut.pruning.engine.stages import FIRST, phase_of_cache
+from splinecut.training.ledger import Charge, Ledger, Phase
 
 if TYPE_CHECKING:
     from splinecut.experiments.sweep.scheduler import State
@@ -49,8 +50,8 @@ def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any
     ledgers = {name: _shared_ledger(Path(out) / SHARED / name) for record in finished for name in record.shared}
     executed = sum(ledger.total.flops for ledger in ledgers.values())
     for record in finished:
-        stages = {_stage(phase) for name in record.shared for phase, _ in ledgers[name]}
-        executed += sum(charge.flops for phase, charge in record.costs if _stage(phase) not in stages)
+        elsewhere = {phase for name in record.shared for phase in ledgers[name].stages}
+        executed += record.costs.total.flops - record.costs.only(elsewhere).total.flops
     charged = sum(record.costs.total.flops for record in finished)
     share = executed / charged if charged else None
     return {"charged_flops": charged, "executed_flops": executed, "share": share, "runs": len(finished)}
@@ -64,10 +65,10 @@ def _shared_ledger(folder: Path) -> Ledger:
     newest = max(folder.glob("*.json"), default=None)
     if newest is None:
         return Ledger()
-    training = folder.name.rpartition("-")[0]
-    inside = {training, "detect"} if training == "train" else {training}
-    ledger = Ledger.from_dict(_json(newest)["state"]["ledger"])
-    return Ledger({phase: charge for phase, charge in ledger if _stage(phase) in inside})
+    # The checkpoint holds the ledger of the run that trained; earlier stages of it are executed elsewhere.
+    training = phase_of_cache(folder.name)
+    inside = {training, Phase("detect")} if training == FIRST else {training}
+    return Ledger.from_dict(_json(newest)["state"]["ledger"]).only(inside)
 
 
 def _added(ledgers: Sequence[Ledger]) -> Ledger:
@@ -75,11 +76,6 @@ def _added(ledgers: Sequence[Ledger]) -> Ledger:
     for phase, charge in itertools.chain.from_iterable(ledgers):
         phases[phase] = phases.get(phase, Charge()) + charge
     return Ledger(phases)
-
-
-def _stage(phase: str) -> str:
-    """`train: validate` belongs to `train`."""
-    return phase.partition(":")[0]
 
 
 def _json(path: Path) -> dict[str, Any]:

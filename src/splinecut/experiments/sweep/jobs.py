@@ -81,8 +81,8 @@ def perform(job: Job) -> str | None:
     torch.set_num_threads(job.threads)
     error_file = job.out / job.experiment.folder / ERROR_FILE
     try:
-        watch = ConsoleProgress(Console(quiet=True))
-        runner.run(job.plan, job.out, job.data_dir, job.device, watch, job.out / SHARED, _loaded)
+        progress = ConsoleProgress(Console(quiet=True))
+        runner.run(job.plan, job.out, job.data_dir, job.device, progress, job.out / SHARED, _loaded)
     except SplinecutError as error:
         return " ".join(str(error).split())
     except Exception as error:

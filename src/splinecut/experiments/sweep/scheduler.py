@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -127,21 +126,8 @@ class _Queue:
         return number
 
 
-def shared_stages(asked: Experiment | Plan) -> frozenset[str]:
-    """Names of the stages that a run may share with others: its initialization, first training and search."""
+def shared_stages(experiment: Experiment | Plan) -> frozenset[str]:
+    """Keys of the stages that a run may have in common with others: pretraining, first training, search."""
     from splinecut.experiments.plan import plan
-    from splinecut.pruning.method import Method
 
-    made = plan(asked)
-    experiment, method = made.experiment, made.method
-    common = experiment.model_dump(mode="json", include={"seed", "model", "data", "start", "training", "detector"})
-    begun = {key: common[key] for key in ("seed", "model", "data", "start")}
-    names = [json.dumps(begun, sort_keys=True)] if experiment.start.is_trained else []
-    if experiment.method is None or method is None or made.budget is None or made.recovery is None:
-        return frozenset([*names, json.dumps([common, {}, 0], sort_keys=True)])
-    if method.trains_first:
-        rewind = made.recovery.step if made.recovery.weights == "rewind" else 0
-        names.append(json.dumps([common, method.first_training(made.budget), rewind], sort_keys=True))
-    if type(method).search is not Method.search:
-        names.append(json.dumps([common, experiment.method.model_dump(mode="json")], sort_keys=True))
-    return frozenset(names)
+    return plan(experiment).schedule_keys()

@@ -1,4 +1,4 @@
-"""One driver for every method: prepare -> (train -> search -> score -> select -> apply)* -> retrain."""
+"""Runs any method: prepare -> (train -> search -> score -> select -> apply)* -> retrain."""
 
 from __future__ import annotations
 
@@ -7,159 +7,123 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from splinecut.errors import InputError
+from splinecut.moved import renamed, renamed_arguments
 from splinecut.networks.groups.values import keep_at_least_one
+from splinecut.networks.model_state import clone_state
 from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep
 from splinecut.pruning.detect import EarlyBird
-from splinecut.pruning.engine.context import KeepBest, RunContext, TrainingResult
+from splinecut.pruning.engine.context import RunContext, TrainingResult
+from splinecut.pruning.engine.hooks import DetectorHook, Snapshot
+from splinecut.pruning.engine.stages import Stage, first_training
 from splinecut.pruning.method import Method, Recovery, Round, Scores
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import WeightMaskHook, apply_weight_mask
-from splinecut.training.hooks import Hook, TrainState
-from splinecut.training.ledger import FORWARD
+from splinecut.training.hooks import Hook, KeepBest
+from splinecut.training.ledger import FORWARD, Phase
 
-RESTART = "reinitialise"  # the phase of what fresh weights of a cut network are trained for first
-
-
-class DetectorHook(Hook):
-    """Shows the network to an early bird and ends training when it is drawn; each look is charged."""
-
-    name = "detector"
-
-    def __init__(self, bird: EarlyBird) -> None:
-        self.bird = bird
-
-    def after_step(self, state: TrainState) -> bool | None:
-        return self._look(state) if self.bird.every != "epoch" else None
-
-    def after_epoch(self, state: TrainState) -> bool:
-        return self._look(state) if self.bird.every == "epoch" else False
-
-    def _look(self, state: TrainState) -> bool:
-        before = len(self.bird.seen)
-        verdict = self.bird.observe(state.model)
-        images = len(self.bird.probe) * (len(self.bird.seen) - before)
-        state.ledger.charge("detect", state.forward_flops, images, FORWARD)
-        return verdict.drawn
-
-    def state(self) -> dict[str, Any]:
-        return self.bird.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.bird.restore(state)
-
-
-class Snapshot(Hook):
-    """Holds the weights as they were after `step` steps, for rewinding."""
-
-    name = "snapshot"
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.weights: dict[str, Tensor] = {}
-
-    def start(self, state: TrainState) -> None:
-        self._look(state)
-
-    def after_step(self, state: TrainState) -> None:
-        self._look(state)
-
-    def _look(self, state: TrainState) -> None:
-        if state.step == self.step and not self.weights:
-            self.weights = {name: tensor.detach().clone() for name, tensor in state.model.state_dict().items()}
-
-    def state(self) -> dict[str, Any]:
-        return {"weights": self.weights}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.weights = state["weights"]
+RESTART = Phase("reinitialise")  # pretraining of the fresh weights of a cut network
 
 
 @dataclass(frozen=True)
 class PruningResult:
-    """A pruned network. `ticket` speaks of the whole network, whatever the number of rounds."""
+    """A pruned network. `ticket` indexes units of the dense network, whatever the number of rounds."""
 
     ticket: Ticket
     dense: TrainingResult | None
     final: TrainingResult
 
 
+@renamed_arguments(bird="detector", see="on_pruned")
 def prune(
     context: RunContext,
     name: str,
     method: Method,
     budget: Budget,
-    bird: EarlyBird | None = None,
+    detector: EarlyBird | None = None,
     recovery: Recovery | None = None,
-    see: Callable[[nn.Module], object] = lambda model: None,
+    on_pruned: Callable[[nn.Module], object] = lambda model: None,
 ) -> PruningResult:
-    """Takes `method` through its course; `see` is shown the network after the last cut, before recovery."""
-    return _PruningRun(context, name, method, budget, bird, recovery or method.recovery, see).run()
+    """Run `method`. `on_pruned` is called with the pruned model, before its weights are replaced or retrained.
+
+    detector: ends the first training once the partition has settled. recovery: what follows the last cut; the method's
+    own by default.
+    """
+    return _PruningRun(context, name, method, budget, detector, recovery or method.recovery, on_pruned).run()
 
 
 @dataclass
 class _PruningRun:
+    """The state of one call of `prune`: the network, what it keeps, and the snapshot to rewind to."""
+
     context: RunContext
     name: str
     method: Method
     budget: Budget
-    bird: EarlyBird | None
+    detector: EarlyBird | None
     recovery: Recovery
-    see: Callable[[nn.Module], object]
+    on_pruned: Callable[[nn.Module], object]
 
     def run(self) -> PruningResult:
         context, method = self.context, self.method
         self.model = method.prepare(context, context.initial_model())
         self.snapshot = Snapshot(self.recovery.step)
-        self.snapshot.weights = _copied(self.model) if self.recovery.step == 0 else {}
+        self.snapshot.weights = clone_state(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
         self.groups = context.evidence(self.model, method).groups if method.units == "channels" else None
         self.keep: Keep = self.groups.full_keep() if self.groups else {}
-        turns = method.rounds(self.budget, self.groups)
-        for number, turn in enumerate(turns):
+        rounds = method.rounds(self.budget, self.groups)
+        for number, round_ in enumerate(rounds):
+            is_last = number == len(rounds) - 1
             if number:
-                hooks = [*method.hooks(context, self.model, self.budget), *self._holders()]
-                start = self.recovery.step if self.recovery.weights == "rewind" else 0
-                context.train(self.model, f"round-{number}", hooks, method.between(context.plan), start)
-            self._turn(turn)
-            if number == len(turns) - 1:
-                self.see(self.model)
-            self._recover(is_last=number == len(turns) - 1)
+                self._train_between(number)
+            self._prune_round(round_)
+            if is_last:
+                self.on_pruned(self.model)
+            self._recover(is_last)
         return self._retrain(dense)
 
     def _first_training(self) -> TrainingResult:
         context, method = self.context, self.method
         hooks: list[Hook] = [*method.hooks(context, self.model, self.budget)]
-        decided: dict[str, Any] = {"method": method.first_training(self.budget)}
-        if self.bird is not None:
-            hooks.append(DetectorHook(self.bird))
-            decided["detector"] = self.bird.facts()
-        if self.recovery.weights == "rewind" and self.recovery.step:
+        if self.detector is not None:
+            hooks.append(DetectorHook(self.detector))
+        rewind_step = self.recovery.step if self.recovery.weights == "rewind" else 0
+        if rewind_step:
             hooks.append(self.snapshot)
-            decided["snapshot"] = self.recovery.step
-        return context.train(self.model, "train", hooks, decided_by=decided)
+        stage = first_training(
+            method.first_training(self.budget), self.detector.facts() if self.detector else None, rewind_step
+        )
+        return context.train(self.model, stage, hooks)
 
-    def _turn(self, turn: Round) -> None:
+    def _train_between(self, number: int) -> None:
+        context, method = self.context, self.method
+        hooks = [*method.hooks(context, self.model, self.budget), *self._mask_hooks()]
+        start = self.recovery.step if self.recovery.weights == "rewind" else 0
+        context.train(self.model, Stage(Phase("round", str(number)), method.between(context.plan), start), hooks)
+
+    def _prune_round(self, round_: Round) -> None:
         """Search, score, select, apply, once."""
         context, method = self.context, self.method
-        found = method.search(context, self.model, turn)
+        found = method.search(context, self.model, round_)
         evidence = context.evidence(self.model, method, found)
-        scores = method.score(evidence, turn.budget)
-        context.ledger.charge("score", method.flops(evidence, context.flops(self.model)), 1, FORWARD)
-        keep = method.select(_at_full_size(scores, self.keep), turn.budget, self.groups, found)
-        if turn.only is not None:
-            keep = {**self.keep, turn.only: keep[turn.only]}
+        scores = method.score(evidence, round_.budget)
+        context.ledger.charge(Phase("score"), method.flops(evidence, context.flops(self.model)), 1, FORWARD)
+        # Select with the budget of the dense network: counts are exact after every round, and kept sets are nested.
+        keep = method.select(_at_full_size(scores, self.keep), round_.budget, self.groups, found)
+        if round_.only is not None:
+            keep = {**self.keep, round_.only: keep[round_.only]}
         part = _restricted(keep, self.keep) if self.groups else keep
         self.keep = keep
         groups = evidence.groups if self.groups else None
-        ticket = Ticket(part, groups, self.name, turn.budget, self._options())
+        ticket = Ticket(part, groups, self.name, round_.budget, self._options())
         self.model = method.apply(context, self.model, ticket, evidence)
 
     def _recover(self, is_last: bool) -> None:
-        """Puts other weights into the pruned network, where the recovery wants that."""
+        """Rewind or reinitialise the weights of the pruned network, where the recovery asks for it."""
         context, weights = self.context, self.recovery.weights
         if weights == "inherit" or (weights == "reinit" and not is_last):
             return
@@ -181,22 +145,22 @@ class _PruningRun:
         if recovery.length == "none":
             final = TrainingResult(self.model, dense.history if dense else [], KeepBest())
             return PruningResult(self.ticket, dense, final)
-        holders = self._holders()
+        mask_hooks = self._mask_hooks()
         start = dense.steps if dense and recovery.length == "remaining" else 0
         start = recovery.step if recovery.weights == "rewind" else start
-        hooks = [*self.method.retrain_hooks(context, self.model, self.budget), *holders]
-        plan = context.plan.model_copy(update={"epochs": recovery.epochs}) if recovery.epochs else None
-        final = context.train(self.model, "retrain", hooks, plan, start_step=start)
-        for holder in holders:  # a method may have moved its mask on the way
-            self.keep = holder.keep
+        hooks = [*self.method.retrain_hooks(context, self.model, self.budget), *mask_hooks]
+        config = context.plan.model_copy(update={"epochs": recovery.epochs}) if recovery.epochs else None
+        final = context.train(self.model, Stage(Phase("retrain"), config, start), hooks)
+        for mask_hook in mask_hooks:  # a method may have moved its mask during training
+            self.keep = mask_hook.keep
         return PruningResult(self.ticket, dense, final)
 
-    def _holders(self) -> Sequence[WeightMaskHook]:
-        return [] if self.groups else [self.method.holder(self.keep)]
+    def _mask_hooks(self) -> Sequence[WeightMaskHook]:
+        return [] if self.groups else [self.method.mask_hook(self.keep)]
 
     @property
     def ticket(self) -> Ticket:
-        """What stays of the whole network so far."""
+        """What is kept of the dense network so far."""
         return Ticket(self.keep, self.groups, self.name, self.budget, self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -204,7 +168,7 @@ class _PruningRun:
 
 
 def _at_full_size(scores: Scores, keep: Keep) -> Scores:
-    """Scores of the units there are, at their places in the whole network; what is gone stays gone."""
+    """Scores of the remaining units at their indices in the dense network; removed units rank below all others."""
     full = {}
     for name, values in scores.items():
         kept = keep.get(name)
@@ -219,9 +183,8 @@ def _at_full_size(scores: Scores, keep: Keep) -> Scores:
 
 
 def _restricted(keep: Keep, before: Keep) -> Keep:
-    """A keep map of the whole network as one of the network that `before` left, stand-ins of empty groups included."""
+    """A keep map of the dense network as one of the network that `before` left, stand-ins of empty groups included."""
     return {name: kept[keep_at_least_one(before[name])] if name in before else kept for name, kept in keep.items()}
 
 
-def _copied(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+__getattr__ = renamed(__name__, {"Outcome": "PruningResult", "Detect": "DetectorHook"})

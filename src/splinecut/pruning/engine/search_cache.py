@@ -1,87 +1,67 @@
-"""Answers of a long search kept on disk: a search that was killed asks again, is told what it knew, and goes on.
+"""On-disk cache of candidate evaluations, so that an interrupted search resumes.
 
-A search that is deterministic in its seed needs no other state for this. It is simply run again; what it had found is
-read, not computed, and charged as it was the first time.
+A search that is deterministic in its seed needs no other state: it runs again from its start, and evaluations that were
+finished are read instead of computed, and charged as they were the first time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from splinecut.files import write_json
 from splinecut.locking import locked
-from splinecut.training.ledger import Charge, Ledger
+from splinecut.training.ledger import Charge, Ledger, UncountedLedger
 
-EVERY = 2.0  # seconds between writes: a quick search does not wait for the disk, a slow one loses one answer
-
-
-class UncountedLedger(Ledger):
-    """A ledger for what the paper leaves out: everything is charged in full, nothing as the paper counts."""
-
-    def _add(self, phase: str, charge: Charge) -> None:
-        super()._add(phase, replace(charge, paper_flops=0))
+EVERY = 2.0  # seconds between writes: a quick search does not wait for the disk, a slow one loses one evaluation
 
 
 class SearchCache:
-    """Key -> answer (plain JSON), with what it cost to find."""
+    """Key -> result (plain JSON), with what it cost to compute."""
 
     def __init__(self, path: Path | None, ledger: Ledger) -> None:
         self.path, self.ledger = path, ledger
-        self._known: dict[str, dict[str, Any]] = _read(path) if path else {}
+        self._entries: dict[str, dict[str, Any]] = _read(path) if path else {}
         self._charged: set[str] = set()
         self._written = time.monotonic()
 
-    def get_or_compute(self, key: str, make: Callable[[Ledger], Any]) -> Any:
-        """The answer to `key`; `make` finds it and charges the ledger it is handed, unless it is known already.
+    def get_or_compute(self, key: str, compute: Callable[[Ledger], Any]) -> Any:
+        """The result stored under `key`, or else `compute(ledger)`, which charges its cost to that ledger.
 
-        Every run that asks is charged, once for each key, whoever found the answer: nobody searches for free.
+        Each run is charged once per key, cached or not: a comparison of methods must not depend on which ran first.
         """
-        if key not in self._known:
-            book = UncountedLedger()
-            self._known[key] = {"answer": make(book), "cost": book.to_dict()}
+        if key not in self._entries:
+            ledger = UncountedLedger()
+            self._entries[key] = {"answer": compute(ledger), "cost": ledger.to_dict()}
             if time.monotonic() - self._written > EVERY:
                 self.write()
         if key not in self._charged:
             self._charged.add(key)
-            for phase, charge in Ledger.from_dict(self._known[key]["cost"]):
+            for phase, charge in Ledger.from_dict(self._entries[key]["cost"]):
                 self.ledger.phases[phase] = self.ledger.phases.get(phase, Charge()) + charge
-        return self._known[key]["answer"]
+        return self._entries[key]["answer"]
 
     def write(self) -> None:
-        """Puts all answers on disk."""
+        """Write all results to disk."""
         if self.path is not None:
-            write_json(self.path, self._known)
+            write_json(self.path, self._entries)
         self._written = time.monotonic()
 
 
 @contextmanager
 def open_search_cache(folder: Path | None, ledger: Ledger) -> Iterator[SearchCache]:
-    """A memory in `folder`, held by one process at a time: the others wait and then find the answers."""
+    """The cache in `folder`, locked for one process at a time: others wait and then read what it stored."""
     if folder is None:
         yield SearchCache(None, ledger)
         return
     with locked(folder, wait=True):
-        memory = SearchCache(folder / "answers.json", ledger)
-        yield memory
-        memory.write()
-
-
-def fingerprint(model: nn.Module) -> str:
-    """A digest of all weights and buffers: answers about a network hold for exactly these."""
-    sha = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        sha.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        sha.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return sha.hexdigest()[:16]
+        cache = SearchCache(folder / "answers.json", ledger)
+        yield cache
+        cache.write()
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -28,13 +28,12 @@ from splinecut.geometry.partition import Partition, subdivide
 from splinecut.geometry.slices import Slice, slices_through
 from splinecut.geometry.subdivision.run import RegionLimit
 from splinecut.networks.cut_owners import CutOwners, owners
-from splinecut.networks.model_state import evaluating
+from splinecut.networks.model_state import evaluating, weights_digest
 from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -65,14 +64,14 @@ class BoundaryKinks(Method):
         evidence = context.evidence(model, self)
 
         def count(ledger: Ledger) -> dict[str, list[float]]:
-            ledger.charge("search", self.flops(evidence, context.flops(model)), 1, FORWARD)
+            ledger.charge(Phase("search"), self.flops(evidence, context.flops(model)), 1, FORWARD)
             return {name: values.tolist() for name, values in self.score(evidence, turn.budget).items()}
 
         decided = {
             **asdict(self),
             "probe": context.probe_size,
             "residual": context.residual,
-            "network": fingerprint(model),
+            "network": weights_digest(model),
         }
         with context.search_cache("kinks", decided) as memory:
             return {name: np.array(values) for name, values in memory.get_or_compute("scores", count).items()}

@@ -26,7 +26,7 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import CONTINUE, Recovery
 from splinecut.pruning.methods.channels.slimming import Slimming
 from splinecut.training.hooks import Hook
-from splinecut.training.ledger import FORWARD
+from splinecut.training.ledger import FORWARD, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -60,7 +60,7 @@ class EarlyBirdTicket(Slimming):
 
         def look(state: TrainState) -> Keep:
             evidence = Evidence(state.model, groups, probe, context.seed)
-            state.ledger.charge("detect", self.flops(evidence, state.forward_flops), 1, FORWARD)
+            state.ledger.charge(Phase("detect"), self.flops(evidence, state.forward_flops), 1, FORWARD)
             return select(self.score(evidence, budget), budget, groups)
 
         return (*super().hooks(context, model, budget), StopWhenSettled(look, self.window, self.threshold))

@@ -35,6 +35,7 @@ from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.model_state import evaluating
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.schedules import shortened
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence, Reader, readers
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import add_rows
@@ -42,7 +43,7 @@ from splinecut.pruning.methods.channels.sfp import filters
 from splinecut.pruning.methods.channels.slimming import norms_of
 from splinecut.pruning.refit.batch_norms import NORMS
 from splinecut.training.hooks import Hook
-from splinecut.training.ledger import TRAIN
+from splinecut.training.ledger import TRAIN, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -81,12 +82,13 @@ class GlobalDynamic(Method):
         groups = read_groups(model, probe, context.residual)
 
         def score(state: TrainState) -> Scores:
-            state.ledger.charge("score", state.forward_flops, len(probe), TRAIN, in_paper=False)
+            state.ledger.charge(Phase("score"), state.forward_flops, len(probe), TRAIN, in_paper=False)
             return self.score(Evidence(state.model, groups, probe, context.seed, labels), turn.budget)
 
         gates = Gates(groups, turn.budget, score)
         epochs = max(1, round(self.share * context.plan.epochs))
-        context.train(model, "dynamic", [gates], shortened(context.plan, epochs), in_paper=False)
+        stage = Stage(Phase("dynamic"), shortened(context.plan, epochs), in_paper=False)
+        context.train(model, stage, [gates])
         return gates.scores
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:

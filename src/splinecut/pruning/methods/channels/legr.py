@@ -24,9 +24,9 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.model_state import weights_digest
 from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep, best, select
-from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2
@@ -34,7 +34,7 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, TrainState
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.loop import Diverged, train
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class LeGR(Method):
             )
         groups = context.evidence(model, self).groups
         squares = squared_norms(model, groups)
-        decides = {"weights": fingerprint(model), "options": asdict(self), "residual": context.residual}
+        decides = {"weights": weights_digest(model), "options": asdict(self), "residual": context.residual}
         with context.search_cache("legr", decides) as memory:
 
             def loss(ranking: Ranking) -> float:
@@ -138,7 +138,7 @@ class LeGR(Method):
         smaller = apply.cut(model, Ticket(keep, groups))
         if not self.steps:
             measured = evaluate(smaller, context.dataset.validation, context.dataset.task, device=context.device)
-            ledger.charge("search", groups.flops(keep), measured.images, FORWARD)
+            ledger.charge(Phase("search"), groups.flops(keep), measured.images, FORWARD)
             return measured.loss if math.isfinite(measured.loss) else None
         hooks = [_StopAfter(self.steps)]
         try:
@@ -149,7 +149,7 @@ class LeGR(Method):
                 seed=context.seed,
                 device=context.device,
                 ledger=ledger,
-                phase="search",
+                phase=Phase("search"),
                 hooks=hooks,
             )
         except Diverged:

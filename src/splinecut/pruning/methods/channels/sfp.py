@@ -28,12 +28,13 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.inputs import as_arguments, count
 from splinecut.pruning.budget import Budget, Keep, select
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Recovery, Round
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.training.hooks import Hook
-from splinecut.training.ledger import FORWARD
+from splinecut.training.ledger import FORWARD, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -67,7 +68,7 @@ class SoftFilters(L2):
         if self.from_trained:
             gentle = context.plan.optimizer.model_copy(update={"lr": context.plan.optimizer.lr / 10})
             plan = context.plan.model_copy(update={"optimizer": gentle})
-            context.train(model, "soft", [self._zeroing(context, model, turn.budget)], plan)
+            context.train(model, Stage(Phase("soft"), plan), [self._zeroing(context, model, turn.budget)])
 
     def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
         smaller = context.apply(model, ticket)
@@ -75,7 +76,7 @@ class SoftFilters(L2):
         if is_cut and context.refit != "least_squares":  # which corrects them itself
             recalibrate(smaller, evidence.probe)
             n_inputs = count(as_arguments(evidence.probe))
-            context.ledger.charge("recalibrate", context.flops(smaller), n_inputs, FORWARD)
+            context.ledger.charge(Phase("recalibrate"), context.flops(smaller), n_inputs, FORWARD)
         return smaller
 
     def _zeroing(self, context: RunContext, model: nn.Module, budget: Budget) -> ZeroShortest:
@@ -95,7 +96,7 @@ class ZeroShortest(Hook):
     def after_epoch(self, state: TrainState) -> bool:
         evidence = Evidence(state.model, self.groups, self.probe)
         scores = L2().score(evidence, self.budget)
-        state.ledger.charge("score", L2().flops(evidence, state.forward_flops), 1, FORWARD)
+        state.ledger.charge(Phase("score"), L2().flops(evidence, state.forward_flops), 1, FORWARD)
         has_filters = {group.name for group in self.groups if group.kind == "channels"}
         zeroed = {name: ~kept for name, kept in self.keep.items() if name in has_filters}
         state.history[-1]["regrown"] = sum(int((scores[name][gone] > 0).sum()) for name, gone in zeroed.items())

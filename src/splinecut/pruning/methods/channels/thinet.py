@@ -35,7 +35,7 @@ from splinecut.pruning.evidence import Evidence, Reader, readers, watch
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.training.config import Schedule, TrainingConfig
-from splinecut.training.ledger import FORWARD
+from splinecut.training.ledger import FORWARD, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -116,7 +116,9 @@ class ThiNet(Method):
             return context.apply(model, ticket)
         losing = [group for group in evidence.groups if not ticket.keep[group.name].all()]
         found = self.parts(evidence, losing)
-        context.ledger.charge("refit", context.flops(model), len(self._images(evidence)) if losing else 0, FORWARD)
+        context.ledger.charge(
+            Phase("refit"), context.flops(model), len(self._images(evidence)) if losing else 0, FORWARD
+        )
         scaled = copy.deepcopy(model)
         for reader in (reader for group in losing for reader in readers(model, group)):
             kept = ticket.keep[reader.group]

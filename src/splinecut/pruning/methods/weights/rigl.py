@@ -48,7 +48,7 @@ class Rigl(RandomWeights):
     def allocation(self) -> Callable[[Shapes, int], dict[str, float]]:
         return DENSITIES[self.densities]
 
-    def holder(self, keep: Keep) -> WeightMaskHook:
+    def mask_hook(self, keep: Keep) -> WeightMaskHook:
         return MoveMask(keep, self.every, self.until, self.drop)
 
 

@@ -32,6 +32,7 @@ from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, Keep, even_keep
 from splinecut.pruning.engine.schedules import geometric
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Method, Recovery, Round, Scores
 from splinecut.pruning.methods.channels.csgd.clusters import (
@@ -46,7 +47,7 @@ from splinecut.pruning.methods.channels.csgd.clusters import (
 )
 from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook
-from splinecut.training.ledger import Charge
+from splinecut.training.ledger import Charge, Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -107,11 +108,11 @@ class CentripetalSGD(Method):
         plan = self._plan(context.plan)
         strength = sufficient(self.strength, plan, context.steps_per_epoch)
         pull = Centripetal(groups, found, strength)
-        phase = "centripetal" if self.n_rounds == 1 else f"centripetal-{turn.budget.keep:g}"
-        context.train(model, phase, [pull], plan)
+        phase = Phase("centripetal", "" if self.n_rounds == 1 else f"{turn.budget.keep:g}")
+        context.train(model, Stage(phase, plan), [pull])
         # The paper charges C-SGD a second training at the width that it leaves; it is done at full width.
-        spent, share = context.ledger.phases.get(phase, Charge()), whole.flops(keep) / max(1, whole.flops())
-        context.ledger.phases[phase] = replace(spent, paper_flops=round(share * spent.flops))
+        spent, share = context.ledger.phases.get(str(phase), Charge()), whole.flops(keep) / max(1, whole.flops())
+        context.ledger.phases[str(phase)] = replace(spent, paper_flops=round(share * spent.flops))
         self._say(context, model, pull)
         return pull.clusters
 

@@ -91,9 +91,9 @@ class Adversary(Hook):
             wanted = self.teacher(x.to(next(self.teacher.parameters()).dtype))
         self._teach_judge(state, wanted, outputs.detach())
         n = len(outputs) * self.processes.world
-        state.ledger.charge(f"{state.phase}: teacher", self.teacher_flops, n, FORWARD)
+        state.ledger.charge(state.phase.with_part("teacher"), self.teacher_flops, n, FORWARD)
         # Two batches to teach the discriminator, one to fool it.
-        state.ledger.charge(f"{state.phase}: discriminator", self.judge_flops, 3 * n, TRAIN)
+        state.ledger.charge(state.phase.with_part("discriminator"), self.judge_flops, 3 * n, TRAIN)
         return _cross_entropy(self.judge(outputs), 1.0) + self.mu * functional.mse_loss(outputs, wanted)
 
     def _teach_judge(self, state: TrainState, teacher: Tensor, student: Tensor) -> None:

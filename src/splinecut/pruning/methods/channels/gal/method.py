@@ -25,13 +25,15 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import BLOCKS, Groups
+from splinecut.networks.model_state import weights_digest
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.training.config import Optimizer, Schedule
+from splinecut.training.ledger import Phase
 
 if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
@@ -155,9 +157,10 @@ class GAL(Method):
             "every": every,
             "masks": sorted(student.masks),
             "residual": context.residual,
-            "teacher": fingerprint(model),
+            "teacher": weights_digest(model),
         }
-        context.train(student, f"adversarial-{number + 1}", [hook], plan, decided_by=decided, in_paper=False)
+        stage = Stage(Phase("adversarial", str(number + 1)), plan, decided_by=decided, in_paper=False)
+        context.train(student, stage, [hook])
         return student
 
     def _first_guess(self, plan: TrainingConfig, per_epoch: int, every: int) -> float:

@@ -18,8 +18,9 @@ from torch import nn
 
 from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups
+from splinecut.networks.model_state import weights_digest
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.engine.search_cache import fingerprint
+from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import REINIT, Method, Recovery, Round, Scores
 from splinecut.pruning.methods.channels.metapruning.pruning_net import (
@@ -31,7 +32,7 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import (
 )
 from splinecut.pruning.refit.least_squares import recalibrate
 from splinecut.training.evaluate import evaluate
-from splinecut.training.ledger import FORWARD, Ledger
+from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.seeding import generator
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class MetaPruning(Method):
         net = self.trained(context, model, groups)
         space = Space(groups, turn.budget, self.ratios, self.window)
         random = np.random.default_rng([context.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
-        decides = {"weights": fingerprint(net), "recalibration": self.recalibration, "ratios": self.ratios}
+        decides = {"weights": weights_digest(net), "recalibration": self.recalibration, "ratios": self.ratios}
         with context.search_cache("widths", decides) as memory:
 
             def fitness(genes: Genes) -> Fitness:
@@ -136,7 +137,8 @@ class MetaPruning(Method):
             "residual": context.residual,
         }
         hooks = [DrawWidths(self.ratios, context.seed)]
-        context.train(net, "pruning-net", hooks, self._plan(context.plan), decided_by=decides, in_paper=False)
+        stage = Stage(Phase("pruning-net"), self._plan(context.plan), decided_by=decides, in_paper=False)
+        context.train(net, stage, hooks)
         return net
 
     def measured(self, context: RunContext, net: PruningNet, widths: Widths, ledger: Ledger) -> Fitness:
@@ -147,8 +149,8 @@ class MetaPruning(Method):
         recalibrate(network, context.dataset.train.examples(rows, context.device))
         found = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
         flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + found.images
-        ledger.charge("search", flops, images, FORWARD, seconds=time.perf_counter() - started)
-        ledger.charge("search: generate weights", net.generating_flops, 1, FORWARD)
+        ledger.charge(Phase("search"), flops, images, FORWARD, seconds=time.perf_counter() - started)
+        ledger.charge(Phase("search", part="generate weights"), net.generating_flops, 1, FORWARD)
         return found.accuracy or 0.0, -found.loss
 
     def _plan(self, plan: TrainingConfig) -> TrainingConfig:

@@ -131,7 +131,7 @@ class DrawWidths(Hook):
         return loss
 
     def after_step(self, state: TrainState) -> None:
-        state.ledger.charge(f"{state.phase}: generate weights", _net(state).generating_flops, 1)
+        state.ledger.charge(state.phase.with_part("generate weights"), _net(state).generating_flops, 1)
         self._draw(state)
 
     def _draw(self, state: TrainState) -> None:
