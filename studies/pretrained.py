@@ -30,8 +30,7 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.ticket import Ticket, random_twin
 from studies.support.pretrained_networks import Task, cifar_resnet, data_folder, efficientnet_lite0
 from studies.support.result_file import write
 
@@ -60,7 +59,7 @@ def results(task: Task, keeps: Sequence[float], arms: Sequence[str] = ARMS, seed
 def _tickets(evidence: Evidence, budget: Budget, arms: Sequence[str]) -> dict[str, Ticket]:
     """The ticket of every arm, all within the budget."""
     ours, l2 = (drawn(evidence, method, resolve_method(method, {}, budget)[1], budget) for method in ("spline", "l2"))
-    tickets = {"ours": ours, "l2": l2, "random twin": twin(ours, evidence.seed)}
+    tickets = {"ours": ours, "l2": l2, "random twin": random_twin(ours, evidence.seed)}
     return {arm: tickets[arm] for arm in arms}
 
 

@@ -23,7 +23,7 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, discriminator_loss
-from splinecut.pruning.methods.channels.gal.method import GAL, Searched, kept_share
+from splinecut.pruning.methods.channels.gal.method import GAL, MaskSearch, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
 from splinecut.training.devices import SINGLE_PROCESS
 
@@ -256,7 +256,7 @@ def test_zero_branches_go_first_and_channels_fill_the_budget() -> None:
     for keep in (0.75, 0.6, 0.45):
         budget = Budget(keep, "flops")
         scores = {name: mask for name, mask in masks.items() if name != BLOCKS}
-        kept = GAL().select(scores, budget, groups, Searched(masks, []))
+        kept = GAL().select(scores, budget, groups, MaskSearch(masks, []))
         assert np.flatnonzero(~kept[BLOCKS]).tolist() == [3]
         assert groups.flops(kept) <= keep * groups.flops()
         inside = {name for name in scores if name.startswith(groups.branches[3].name + ".")}
@@ -273,7 +273,7 @@ def test_more_zero_branches_than_the_budget_wants_gone_do_not_all_go() -> None:
     student, x = masked("resnet")
     groups = read_groups(student.net, x, "inner")
     masks = {group.name: np.ones(group.size) for group in groups} | {BLOCKS: np.zeros(len(groups.branches))}
-    kept = GAL().select({g.name: masks[g.name] for g in groups}, Budget(0.8, "flops"), groups, Searched(masks, []))
+    kept = GAL().select({g.name: masks[g.name] for g in groups}, Budget(0.8, "flops"), groups, MaskSearch(masks, []))
     assert kept[BLOCKS].any() and not kept[BLOCKS].all()
     assert 0.7 * groups.flops() < groups.flops(kept) <= 0.8 * groups.flops()
 

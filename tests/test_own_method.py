@@ -74,7 +74,7 @@ class Places(Mean):
 
 @dataclass(frozen=True)
 class Generous(Mean):
-    def select(self, scores: Scores, budget: sc.Budget, groups: Any, found: Any) -> dict[str, np.ndarray]:
+    def select(self, scores: Scores, budget: sc.Budget, groups: Any, search_result: Any) -> dict[str, np.ndarray]:
         return {name: best(value, len(value) - 1) for name, value in scores.items()}
 
 

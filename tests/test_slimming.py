@@ -26,8 +26,9 @@ from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
-from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
+from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative
 from splinecut.pruning.methods.channels.spline import Spline
+from splinecut.pruning.ticket import emptied
 from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train

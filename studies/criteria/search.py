@@ -45,9 +45,8 @@ from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.pruning.methods.channels.legr import LeGR
 from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space
 from splinecut.pruning.methods.channels.metapruning.pruning_net import first_units
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.ticket import Ticket, random_twin
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Ledger
@@ -72,7 +71,7 @@ def legr(context: RunContext) -> FOUND:
     evidence = context.evidence(dense, LEGR, LEGR.search(context, dense, Round(budget)))
     arms = {
         "legr": drawn(evidence, "legr", LEGR, budget),
-        "norms over all layers": drawn(replace(evidence, found=None), "legr", LEGR, budget),
+        "norms over all layers": drawn(replace(evidence, search_result=None), "legr", LEGR, budget),
         "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
     }
     found = {"dense": accuracy(context, dense)}
@@ -125,7 +124,7 @@ def gal(context: RunContext) -> FOUND:
     dense = context.train(context.build(context.seed), "train").model
     outcome = prune(context, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
     found = {"dense": accuracy(context, dense), **after(context, "gal", outcome.final.model)}
-    tickets = [twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
+    tickets = [random_twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
     distilled = alike(context, dense, copy.deepcopy(dense))
     arms: dict[str, Callable[[Ticket], nn.Module]] = {
         "random, cut first": lambda ticket: alike(context, dense, cut(dense, ticket)),

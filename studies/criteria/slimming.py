@@ -37,9 +37,8 @@ from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket
 from splinecut.pruning.methods.channels.gdp import GlobalDynamic
 from splinecut.pruning.methods.channels.sfp import SoftFilters
 from splinecut.pruning.methods.channels.slimming import Slimming
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.ticket import Ticket, random_twin
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.progress import ConsoleProgress
@@ -89,7 +88,8 @@ def _compared(context: RunContext, row: str, model: nn.Module, method: Method, b
     def uniform(seed: int) -> Ticket:
         return drawn(replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer"))
 
-    arms = {"": [ticket], " twin": _draws(context, lambda s: twin(ticket, s)), " uniform": _draws(context, uniform)}
+    twins = _draws(context, lambda s: random_twin(ticket, s))
+    arms = {"": [ticket], " twin": twins, " uniform": _draws(context, uniform)}
     found = {}
     for arm, tickets in arms.items():
         both = [list(_after(context, model, each)) for each in tickets]
@@ -116,7 +116,7 @@ def _soft(context: RunContext) -> dict[str, float]:
     row = f"sfp, keep 0.5, {context.plan.epochs} epochs"
     outcome = prune(context, "sfp", SoftFilters(), Budget(0.5, scope="layer"))
     plain = context.train(context.build(context.seed), "train").model
-    tickets = _draws(context, lambda seed: twin(outcome.ticket, seed))
+    tickets = _draws(context, lambda seed: random_twin(outcome.ticket, seed))
     at_the_end = [next(_after(context, plain, ticket)) for ticket in tickets]
     first = cut(context.build(context.seed), tickets[0])
     return {

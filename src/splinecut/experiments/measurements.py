@@ -12,7 +12,7 @@ from splinecut.geometry.codes import Codes, distance_matrix
 from splinecut.pruning.detect import EarlyBird
 from splinecut.pruning.engine.context import KeepBest, RunContext
 from splinecut.pruning.engine.driver import PruningResult
-from splinecut.pruning.methods.channels.slimming import emptied
+from splinecut.pruning.ticket import emptied
 from splinecut.pruning.weight_mask import nonzeros
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD

@@ -12,7 +12,8 @@ from splinecut.networks.inputs import Arguments
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.surgery import Mask
 from splinecut.networks.surgery.finite import check_made
-from splinecut.pruning.refit import least_squares as refitting
+from splinecut.pruning.refit.fold import fold
+from splinecut.pruning.refit.least_squares import least_squares
 from splinecut.pruning.ticket import Ticket
 
 
@@ -49,9 +50,9 @@ def cut(
         raise InputError("refit='least_squares' needs a probe; pass a few hundred training inputs as probe=")
     smaller = surgery.cut(model, ticket.groups, ticket.keep, optimizer)
     if refit == "fold":
-        refitting.fold(unwrapped(model), smaller, ticket.groups, ticket.keep)
+        fold(unwrapped(model), smaller, ticket.groups, ticket.keep)
     elif refit == "least_squares":
         assert probe is not None
-        refitting.least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
+        least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
     check_made(smaller, unwrapped(model), f"refit={refit!r}")
     return smaller

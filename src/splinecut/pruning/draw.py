@@ -96,5 +96,5 @@ def _within_scope(method: Method, budget: Budget) -> Budget:
 def drawn(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:
     """The ticket that a method draws from the evidence, in one round."""
     groups = None if method.units == "weights" else evidence.groups
-    keep = method.select(method.score(evidence, budget), budget, groups, evidence.found)
+    keep = method.select(method.score(evidence, budget), budget, groups, evidence.search_result)
     return Ticket(keep, groups, name, budget, {**asdict(method), "seed": evidence.seed})

@@ -102,8 +102,8 @@ class Method:
         """What one call of `score` executes; `forward_flops` is one image's forward pass."""
         return 0
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
-        """Which units stay. `groups` is None where units are single weights; `found` is what `search` gave."""
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
+        """Which units stay. `groups`: None where units are single weights; `search_result`: what `search` returned."""
         return select(scores, budget, groups)
 
     def prepare(self, context: RunContext, model: nn.Module) -> nn.Module:
@@ -135,7 +135,7 @@ class Method:
         return plan
 
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Any:
-        """Work that must precede the score; what it returns is `evidence.found`. It may train `model` in place."""
+        """Work that precedes the score; what it returns is `evidence.search_result`. It may train `model` in place."""
         return None
 
     def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:

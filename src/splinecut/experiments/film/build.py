@@ -23,7 +23,7 @@ from splinecut.networks.groups.values import Groups, Producer, UnitGroup
 from splinecut.networks.trace import trace
 from splinecut.pruning import apply
 from splinecut.pruning.draw import draw
-from splinecut.pruning.evidence import unit_cuts
+from splinecut.pruning.unit_parameters import unit_cuts
 
 if TYPE_CHECKING:
     from splinecut.geometry.slices import Slice

@@ -81,8 +81,8 @@ class BoundaryKinks(Method):
             return {name: np.array(values) for name, values in memory.get_or_compute("scores", count).items()}
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        if evidence.found is not None:
-            return dict(evidence.found)
+        if evidence.search_result is not None:
+            return dict(evidence.search_result)
         graph, regions = self._scene(evidence)
         self._refuse_crowds(graph, regions)
         found = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
@@ -91,7 +91,7 @@ class BoundaryKinks(Method):
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward pass for every input of the probe and, about, for every region of the slices; none once found."""
-        if evidence.found is not None:
+        if evidence.search_result is not None:
             return 0
         graph, regions = self._scene(evidence)
         n_regions = sum(estimate_regions(graph, region) for region in regions)

@@ -33,14 +33,12 @@ from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.model_state import evaluating
+from splinecut.pruning.activations import ConsumerLayer, consumer_layers
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.schedules import shortened
-from splinecut.pruning.evidence import Evidence, Reader, readers
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import add_rows
-from splinecut.pruning.methods.channels.sfp import filters
-from splinecut.pruning.methods.channels.slimming import norms_of
-from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.unit_parameters import BatchNorm, add_per_unit, batch_norms, filters
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN
 
@@ -90,8 +88,8 @@ class GlobalDynamic(Method):
         return gates.scores
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        if evidence.found is not None:
-            return evidence.found
+        if evidence.search_result is not None:
+            return evidence.search_result
         inputs, labels = evidence.labelled()
         total = {group.name: np.zeros(group.size) for group in evidence.groups}
         n_batches = max(1, len(inputs) // self.batch_size)
@@ -102,7 +100,7 @@ class GlobalDynamic(Method):
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward and a backward pass of the probe; nothing where the search has scored, and paid, already."""
-        return 0 if evidence.found is not None else TRAIN * evidence.n_inputs * forward_flops
+        return 0 if evidence.search_result is not None else TRAIN * evidence.n_inputs * forward_flops
 
 
 def gate_derivatives(
@@ -122,13 +120,13 @@ def gate_derivatives(
     for name, found in gated.items():
         for parameter, axis, units in found:
             product = (parameter.detach() * gradients[id(parameter)]).double().movedim(axis, 0)
-            add_rows(result[name], units, product.reshape(len(product), -1).sum(1))
+            add_per_unit(result[name], units, product.reshape(len(product), -1).sum(1))
     return result
 
 
 def _gated(model: nn.Module, group: UnitGroup) -> list[tuple[nn.Parameter, int, Int64[np.ndarray, " rows"]]]:
     """The parameters that a gate on each unit multiplies, the axis of the units, and the unit of each row."""
-    norms = norms_of(model, group)
+    norms = batch_norms(model, group)
     if not norms:
         return list(filters(model, group))
     return [(p, 0, units) for norm, units in norms for p in (norm.weight, norm.bias) if p is not None]
@@ -137,7 +135,7 @@ def _gated(model: nn.Module, group: UnitGroup) -> list[tuple[nn.Parameter, int, 
 @contextmanager
 def batch_statistics(model: nn.Module) -> Iterator[None]:
     """The network in eval mode, but batch norms look at the batch; what they have gathered is put back afterwards."""
-    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     gathered = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     with evaluating(model):
         for norm in norms:
@@ -169,7 +167,7 @@ class Gates(Hook):
         return select(self.scores, self.budget, self.groups)
 
     def start(self, state: TrainState) -> None:
-        found = [reader for group in self.groups for reader in readers(state.model, group)]
+        found = [reader for group in self.groups for reader in consumer_layers(state.model, group)]
         for path in {reader.module for reader in found}:
             is_linear = next(reader.is_linear for reader in found if reader.module == path)
             handle = state.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
@@ -199,7 +197,7 @@ class Gates(Hook):
         keep, like = self.keep, next(model.parameters())
         self._open = {}
         for group in self.groups:
-            for reader in readers(model, group):
+            for reader in consumer_layers(model, group):
                 passes = self._open.setdefault(reader.module, _all_open(model, reader, like))
                 passes[torch.from_numpy(reader.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
 
@@ -230,5 +228,5 @@ class Gates(Hook):
         self.scores = {name: values.cpu().double().numpy() for name, values in state.items()}
 
 
-def _all_open(model: nn.Module, reader: Reader, like: Tensor) -> Float[Tensor, " inputs"]:
+def _all_open(model: nn.Module, reader: ConsumerLayer, like: Tensor) -> Float[Tensor, " inputs"]:
     return torch.ones(model.get_parameter(reader.key).shape[1], device=like.device)

@@ -29,8 +29,8 @@ from splinecut.pruning.budget import Budget, Keep, best, select
 from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.unit_parameters import filter_norm
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, TrainState
@@ -61,7 +61,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Searched:
+class RankingSearch:
     """The best ranking, and the loss of every candidate in the order they were tried."""
 
     ranking: Ranking
@@ -101,17 +101,17 @@ class LeGR(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         squares = squared_norms(evidence.model, evidence.groups)
-        ranking = evidence.found.ranking if evidence.found else identity(len(squares))
+        ranking = evidence.search_result.ranking if evidence.search_result else identity(len(squares))
         return ranking.scores(squares)
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A multiplication and an addition for every weight."""
         return 2 * evidence.groups.parameters()
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         return select(lifted(scores, self.least), budget, groups)
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> RankingSearch:
         if not len(context.dataset.validation):
             raise InputError(
                 "legr compares candidates on validation images and there are none; set data.validation=0.1"
@@ -173,7 +173,7 @@ class _StopAfter(Hook):
 
 def squared_norms(model: nn.Module, groups: Groups) -> dict[str, Float[np.ndarray, " units"]]:
     """|w|^2 of every unit, added over the layers that make it."""
-    return {group.name: L2().of_group(model, group) ** 2 for group in groups}
+    return {group.name: filter_norm(model, group) ** 2 for group in groups}
 
 
 def identity(n_layers: int) -> Ranking:
@@ -193,7 +193,7 @@ def evolve(
     spread: Float[np.ndarray, " layers"],
     loss: Callable[[Ranking], float],
     generator: np.random.Generator,
-) -> Searched:
+) -> RankingSearch:
     """Regularised evolution: the best of a random few is changed a little, the child enters, the oldest leaves.
 
     spread: standard deviation of each layer's ranks, the size of a change of kappa. The last of the first generation
@@ -217,7 +217,7 @@ def evolve(
         alive.append((loss(child), child))
         losses.append(alive[-1][0])
         champion = min(champion, alive[-1], key=lambda one: one[0])
-    return Searched(champion[1], losses)
+    return RankingSearch(champion[1], losses)
 
 
 def _changed(

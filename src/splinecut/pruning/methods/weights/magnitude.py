@@ -25,10 +25,6 @@ class Magnitude(Method):
         weights = prunable_weights(evidence.model)
         return {name: weight.detach().abs().double().cpu().numpy() for name, weight in weights.items()}
 
-    def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """Reading weights off is free."""
-        return 0
-
 
 @dataclass(frozen=True)
 class Lottery(Magnitude):

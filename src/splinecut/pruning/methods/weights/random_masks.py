@@ -1,20 +1,20 @@
-"""How many weights stay in each layer where which ones is left to chance: uniform, ERK, and a ticket's random twin."""
+"""Random masks: how many weights stay in each layer (uniform, ERK); which ones is left to chance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from splinecut.errors import InputError
+from splinecut.moved import renamed
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget, Keep, best
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
-from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import prunable_weights
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -90,7 +90,7 @@ class RandomWeights(Method):
         weights = prunable_weights(evidence.model)
         return {name: generator.random(tuple(weight.shape)) for name, weight in weights.items()}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """As many of each layer as the allocation says; `budget.scope` has no say in it."""
         shapes = {name: values.shape for name, values in scores.items()}
         k = round(budget.keep * sum(values.size for values in scores.values()))
@@ -118,8 +118,4 @@ class ErdosRenyiKernel(RandomWeights):
         return erk
 
 
-def twin(ticket: Ticket, seed: int) -> Ticket:
-    """A ticket with the same count in every layer or group and its units drawn at random: it isolates the criterion."""
-    generator = np.random.default_rng(seed)
-    keep = {name: generator.permuted(kept.reshape(-1)).reshape(kept.shape) for name, kept in ticket.keep.items()}
-    return replace(ticket, keep=keep, method=f"{ticket.method} (random twin)", options={"seed": seed})
+__getattr__ = renamed(__name__, {"twin": "splinecut.pruning.ticket.random_twin"})

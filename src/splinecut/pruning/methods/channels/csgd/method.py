@@ -141,14 +141,14 @@ class CentripetalSGD(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """1 for the first unit of each cluster, 0 for those that merge with it."""
-        return {name: is_main(cluster).astype(float) for name, cluster in evidence.found.items()}
+        return {name: is_main(cluster).astype(float) for name, cluster in evidence.search_result.items()}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """One of each cluster: they were made to fit the budget."""
         return {name: values > 0 for name, values in scores.items()}
 
     def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-        return context.apply(merged(model, evidence.groups, evidence.found), ticket)
+        return context.apply(merged(model, evidence.groups, evidence.search_result), ticket)
 
 
 class Centripetal(Hook):

@@ -41,7 +41,7 @@ MASK_STEPS = 100  # at least, in a training that is too short for one every `mas
 
 
 @dataclass(frozen=True)
-class Searched:
+class MaskSearch:
     """The masks of the trial nearest to the budget, and of every trial its strength and the share it kept."""
 
     masks: dict[str, Float[np.ndarray, " units"]]
@@ -82,15 +82,15 @@ class GAL(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """The masks; larger ones stay."""
-        masks = evidence.found.masks if evidence.found else {}
+        masks = evidence.search_result.masks if evidence.search_result else {}
         if budget.of == "blocks":
             return {BLOCKS: masks.get(BLOCKS, np.ones(len(evidence.groups.branches)))}
         return {group.name: masks.get(group.name, np.ones(group.size)) for group in evidence.groups}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """Branches with mask 0 go first, as many as the budget has room for; then channels, by mask."""
         assert groups is not None
-        branches = found.masks.get(BLOCKS) if found and budget.of in ("flops", "weights") else None
+        branches = search_result.masks.get(BLOCKS) if search_result and budget.of in ("flops", "weights") else None
         if branches is None or branches.all():
             return select(scores, budget, groups)
         kept = _without_zero_branches(groups, branches, budget)
@@ -104,7 +104,7 @@ class GAL(Method):
                 keep[group.name][:] = True
         return {**keep, BLOCKS: kept}
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> MaskSearch:
         groups, budget = context.evidence(model, self).groups, turn.budget
         if budget.of == "blocks" and not groups.branches:
             raise InputError("a budget of blocks needs a network with residual branches, got one without; use channels")
@@ -125,9 +125,9 @@ class GAL(Method):
             low, high = (strength, high) if kept > budget.keep else (low, strength)
             strength = strength * 4 if high == math.inf else strength / 4 if low == 0 else math.sqrt(low * high)
         assert nearest is not None
-        found = Searched(_arrays(nearest[1]), trials)
+        result = MaskSearch(_arrays(nearest[1]), trials)
         model.load_state_dict(nearest[1].fold().state_dict())
-        return found
+        return result
 
     def _trial(
         self,

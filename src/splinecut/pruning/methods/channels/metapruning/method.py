@@ -29,7 +29,7 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import (
     first_units,
     width_of,
 )
-from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.refit.batch_norms import recalibrate
 from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD, Ledger
@@ -46,7 +46,7 @@ Fitness = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Searched:
+class WidthSearch:
     """The best widths, and the best fitness so far after each generation."""
 
     widths: dict[str, int]
@@ -104,10 +104,11 @@ class MetaPruning(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """Minus each unit's place as a share of its group's width: selecting widens or narrows all groups alike."""
-        widths = evidence.found.widths if evidence.found else {group.name: group.size for group in evidence.groups}
+        result = evidence.search_result
+        widths = result.widths if result else {group.name: group.size for group in evidence.groups}
         return {group.name: -(np.arange(group.size) + 0.5) / widths[group.name] for group in evidence.groups}
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> WidthSearch:
         if not len(context.dataset.validation):
             raise InputError("metapruning compares widths on validation images, got none; set data.validation=0.1")
         groups = context.evidence(model, self).groups
@@ -200,7 +201,7 @@ class Space:
 
 def search(
     method: MetaPruning, space: Space, fitness: Callable[[Genes], Fitness], random: np.random.Generator
-) -> Searched:
+) -> WidthSearch:
     """Evolution by generations: the best so far are the parents; half of the children mutate one, half cross two."""
     n_groups, n_levels = len(space.groups), len(space.ratios)
     known: dict[Genes, Fitness] = {}
@@ -217,7 +218,7 @@ def search(
             a, b = (parents[place] for place in random.integers(len(parents), size=2))
             child = mutated(a, n_levels, method.mutated, random) if number % 2 else crossed(a, b, random)
             children.append(space.within(child, random))
-    return Searched(space.widths(parents[0]), best)
+    return WidthSearch(space.widths(parents[0]), best)
 
 
 def mutated(genes: Genes, n_levels: int, share: float, random: np.random.Generator) -> Genes:

@@ -28,7 +28,7 @@ from splinecut.networks import surgery
 from splinecut.networks.groups.values import Groups
 from splinecut.networks.surgery.optimizer import sliced
 from splinecut.pruning.budget import Keep
-from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.unit_parameters import BatchNorm
 from splinecut.pruning.weight_mask import prunable_weights
 from splinecut.training.hooks import Hook, TrainState
 
@@ -160,7 +160,7 @@ def _norm_parameters(model: nn.Module) -> dict[str, tuple[float, torch.Size]]:
     """Gains (1) and shifts (0) of all batch norms, with their shapes."""
     found = {}
     for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False) if isinstance(module, NORMS) else ():
+        for name, parameter in module.named_parameters(recurse=False) if isinstance(module, BatchNorm) else ():
             found[f"{path}.{name}" if path else name] = (float(name == "weight"), parameter.shape)
     return found
 
@@ -175,7 +175,7 @@ def _without_data(model: nn.Module) -> nn.Module:
 
 def _unremembering(model: nn.Module) -> nn.Module:
     """The model with batch norms that use the statistics of the batch at hand, in evaluation too."""
-    norms = [(path, module) for path, module in model.named_modules() if isinstance(module, NORMS)]
+    norms = [(path, module) for path, module in model.named_modules() if isinstance(module, BatchNorm)]
     for path, norm in norms:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, _OfTheBatch(norm))
