@@ -27,7 +27,7 @@ from splinecut.errors import ProbeWarning
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.ticket import Ticket, random_twin

@@ -27,7 +27,7 @@ from splinecut.experiments import runner, spec
 from splinecut.experiments.plan import build_model
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.training.data import DataSet
 from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate

@@ -23,7 +23,7 @@ from splinecut.networks.cut_owners import owners
 from splinecut.networks.groups.read import groups
 from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Round
 from splinecut.pruning.methods.channels.boundary import BoundaryKinks, estimate_regions, slices_through

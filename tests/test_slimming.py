@@ -20,7 +20,7 @@ from splinecut.experiments.measurements import pruning_facts
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import drawn
 from splinecut.pruning.engine.driver import PruningResult, prune
 from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence

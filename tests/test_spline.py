@@ -16,7 +16,7 @@ import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels import joint_error as joint
 from splinecut.pruning.methods.channels.spline import DEAD, Spline, removal_distances

@@ -20,7 +20,7 @@ from splinecut.networks import models
 from splinecut.networks.groups.read import groups
 from splinecut.pruning.activations import consumer_layers
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.evidence import Evidence

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import drawn
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.method import Method
 from splinecut.pruning.methods.catalogue import method_name

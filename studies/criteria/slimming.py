@@ -28,7 +28,7 @@ from splinecut.experiments.measurements import measure
 from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import drawn
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Method

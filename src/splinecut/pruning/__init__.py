@@ -36,6 +36,7 @@ _HOME = {  # name -> the module it lives in
     "TrainState": "splinecut.training.hooks",
     "consumer_layers": "splinecut.pruning.activations",
     "cut": "splinecut.pruning.apply",
+    "draw": "splinecut.pruning.draw_ticket",
     "filter_norm": "splinecut.pruning.unit_parameters",
     "mask": "splinecut.pruning.apply",
     "prunable_weights": "splinecut.pruning.weight_mask",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.budget import select as select
     from splinecut.pruning.budget import select_evenly as select_evenly
     from splinecut.pruning.detect import EarlyBird as EarlyBird
+    from splinecut.pruning.draw_ticket import draw as draw
     from splinecut.pruning.engine.context import RunContext as RunContext
     from splinecut.pruning.engine.driver import prune as prune
     from splinecut.pruning.evidence import Evidence as Evidence

@@ -22,7 +22,7 @@ from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, Producer, UnitGroup
 from splinecut.networks.trace import trace
 from splinecut.pruning import apply
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.unit_parameters import unit_cuts
 
 if TYPE_CHECKING:
