@@ -7,6 +7,7 @@ from typing import Any
 
 from splinecut.experiments.records import Record
 from splinecut.experiments.summaries import Estimate, question, task
+from splinecut.pruning.detection_rules import DETECTION_RULES
 
 MOMENTS = ("last", "best", "after cut")  # of the network whose test metrics a record holds
 
@@ -90,21 +91,18 @@ def _group(records: list[Record], numbers: list[int]) -> dict[str, Any]:
     }
 
 
-RULES = {"paper": (0.15, 2), "authors": (0.16, 3)}  # threshold and window each rule is published with
-
-
 def bird(record: Record) -> dict[str, Any] | None:
     """What the detector saw, None where there was none: distances by layer, matrices as far as they were stored."""
     pruning, asked = record.pruning, record.spec.get("detector")
     if not pruning or not asked or not pruning.get("distances"):
         return None
-    threshold, window = RULES[asked["rule"]]
+    rule = DETECTION_RULES[asked["rule"]].with_overrides(asked["threshold"], asked["window"])
     return {
         "name": record.name,
         "seed": record.spec.get("seed", 0),
         "rule": asked["rule"],
-        "threshold": threshold if asked["threshold"] is None else asked["threshold"],
-        "window": window if asked["window"] is None else asked["window"],
+        "threshold": rule.threshold,
+        "window": rule.window,
         "every": asked["every"],
         "epochs": record.spec["training"]["epochs"],
         "drawn": len(next(iter(pruning["distances"].values()))) + 1 if pruning["is_early"] else None,
