@@ -298,7 +298,7 @@ def test_a_budget_of_blocks_is_met_exactly_and_refused_where_there_are_none() ->
 
 
 def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(InputError, match="mask_rate must be positive"):
+    with pytest.raises(InputError, match="mask_rate of GAL must be positive"):
         GAL(mask_rate=0)
-    with pytest.raises(InputError, match="strength must not be negative"):
+    with pytest.raises(InputError, match="strength of GAL must be at least 0"):
         GAL(strength=-1.0)

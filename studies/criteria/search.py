@@ -34,7 +34,7 @@ from splinecut.experiments.measurements import measure
 from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw_ticket import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
@@ -70,9 +70,9 @@ def legr(context: RunContext) -> FOUND:
     budget = Budget(0.45, "flops")
     evidence = context.evidence(dense, LEGR, LEGR.search(context, dense, Round(budget)))
     arms = {
-        "legr": drawn(evidence, "legr", LEGR, budget),
-        "norms over all layers": drawn(replace(evidence, search_result=None), "legr", LEGR, budget),
-        "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
+        "legr": ticket_from_evidence(evidence, "legr", LEGR, budget),
+        "norms over all layers": ticket_from_evidence(replace(evidence, search_result=None), "legr", LEGR, budget),
+        "norms layer by layer": ticket_from_evidence(evidence, "l2", L2(), replace(budget, scope="layer")),
     }
     found = {"dense": accuracy(context, dense)}
     for arm, ticket in arms.items():
@@ -92,7 +92,7 @@ def metapruning(context: RunContext) -> FOUND:
     order = [sorted(fitness).index(one) for one in fitness]
     scratch = [from_scratch(context, Ticket(first_units(groups, widths), groups)) for widths in vectors]
     winner = prune(context, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
-    equal = drawn(context.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
+    equal = ticket_from_evidence(context.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
     return {
         CORRELATION: float(spearmanr(order, scratch).statistic),
         "metapruning | from scratch": from_scratch(context, winner),

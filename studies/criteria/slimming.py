@@ -28,7 +28,7 @@ from splinecut.experiments.measurements import measure
 from splinecut.experiments.plan import run_context
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw_ticket import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Method
@@ -83,10 +83,12 @@ def accuracies(context: RunContext) -> dict[str, float]:
 def _compared(context: RunContext, row: str, model: nn.Module, method: Method, budget: Budget) -> dict[str, float]:
     """A criterion's accuracy, its twins' and that of a uniform random choice, for one network and budget."""
     evidence = context.evidence(model, method)
-    ticket = drawn(evidence, row, method, budget)
+    ticket = ticket_from_evidence(evidence, row, method, budget)
 
     def uniform(seed: int) -> Ticket:
-        return drawn(replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer"))
+        return ticket_from_evidence(
+            replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer")
+        )
 
     twins = _draws(context, lambda s: random_twin(ticket, s))
     arms = {"": [ticket], " twin": twins, " uniform": _draws(context, uniform)}

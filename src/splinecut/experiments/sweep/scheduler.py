@@ -145,7 +145,6 @@ class _Queue:
 def shared_stages(asked: Experiment | Plan) -> frozenset[str]:
     """Names of the stages that a run may have in common with others: its start, its first training, its search."""
     from splinecut.experiments.plan import plan
-    from splinecut.pruning.method import Method
 
     made = plan(asked)
     experiment, method = made.experiment, made.method
@@ -157,7 +156,7 @@ def shared_stages(asked: Experiment | Plan) -> frozenset[str]:
     if method.trains_first:
         rewind = made.recovery.step if made.recovery.weights == "rewind" else 0
         names.append(json.dumps([common, method.first_training(made.budget), rewind], sort_keys=True))
-    if type(method).search is not Method.search:
+    if method.has_search:
         names.append(json.dumps([common, experiment.method.model_dump(mode="json")], sort_keys=True))
     return frozenset(names)
 

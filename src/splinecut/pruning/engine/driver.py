@@ -192,7 +192,7 @@ class _PruningRun:
         return PruningResult(self.ticket, dense, final)
 
     def _holders(self) -> Sequence[WeightMaskHook]:
-        return [] if self.groups else [self.method.holder(self.keep)]
+        return [] if self.groups else [self.method.mask_hook(self.keep)]
 
     @property
     def ticket(self) -> Ticket:

@@ -33,6 +33,7 @@ from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count
 from splinecut.training.ledger import FORWARD, Ledger
 
 if TYPE_CHECKING:
@@ -54,14 +55,8 @@ class BoundaryKinks(Method):
     reference: ClassVar[str] = "splinecut; the idea of You et al. 2022, Sec. 3.2, made exact"
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
 
-    slices: int = 8
-    max_regions: int = 200_000
-
-    def __post_init__(self) -> None:
-        if self.slices < 1 or self.max_regions < 1:
-            raise InputError(
-                f"slices and max_regions must be at least 1, got {self.slices} and {self.max_regions}; 8 and 200000 do"
-            )
+    slices: Count = 8
+    max_regions: Count = 200_000
 
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """The scores, which no budget changes: runs with a training in common count their kinks once."""

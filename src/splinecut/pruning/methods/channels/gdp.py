@@ -21,15 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.model_state import evaluating
@@ -38,6 +38,7 @@ from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.schedules import shortened
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count, Share
 from splinecut.pruning.unit_parameters import BatchNorm, add_per_unit, batch_norms, filters
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN
@@ -59,18 +60,9 @@ class GlobalDynamic(Method):
     reference: ClassVar[str] = "Lin et al. 2018"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
 
-    share: float = 0.3
-    batches: int = 100
-    batch_size: int = 32
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InputError(f"share must be in (0, 1], got {self.share}; 0.3 is ours")
-        if self.batches < 1 or self.batch_size < 2:
-            raise InputError(
-                f"batches must be at least 1 and batch_size 2, got {self.batches} and {self.batch_size}; "
-                "Lin et al. (2018) use 100 of 32"
-            )
+    share: Share = 0.3
+    batches: Count = 100
+    batch_size: Annotated[int, Field(ge=2)] = 32  # a batch norm cannot normalise a single image
 
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """Trains the network under its moving mask; the scores of the last choice."""

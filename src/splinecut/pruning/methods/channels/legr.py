@@ -29,6 +29,7 @@ from splinecut.pruning.budget import Budget, Keep, best, select
 from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count, NotNegative, NotNegativeInt, Positive, Share
 from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.unit_parameters import filter_norm
 from splinecut.training.config import Optimizer, Schedule
@@ -80,24 +81,16 @@ class LeGR(Method):
 
     reference: ClassVar[str] = "Chin et al. 2020"
 
-    population: int = 64
-    tournament: int = 16
-    candidates: int = 400
-    mutated: float = 0.1
-    steps: int = 200
-    learning_rate: float = 0.01
-    batch_size: int = 128
-    weight_decay: float = 5e-4
-    search_keep: float = 0.5
-    least: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("population", "tournament", "candidates", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; the authors use {_of(name)}")
-        for name in ("mutated", "search_keep", "least"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; the default is {_of(name)}")
+    population: Count = 64
+    tournament: Count = 16
+    candidates: Count = 400
+    mutated: Share = 0.1
+    steps: NotNegativeInt = 200
+    learning_rate: Positive = 0.01
+    batch_size: Count = 128
+    weight_decay: NotNegative = 5e-4
+    search_keep: Share = 0.5
+    least: Share = 0.1
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         squares = squared_norms(evidence.model, evidence.groups)
@@ -228,7 +221,3 @@ def _changed(
     alpha[which] *= np.exp(generator.normal(0, sigma, len(which)))
     kappa[which] += generator.normal(0, spread[which])
     return replace(ranking, alpha=alpha, kappa=kappa)
-
-
-def _of(name: str) -> Any:
-    return LeGR.__dataclass_fields__[name].default

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import nn
 
-from splinecut.errors import InputError
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.schedules import geometric
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count, NotNegative
 from splinecut.pruning.ticket import emptied
 from splinecut.pruning.unit_parameters import BatchNorm, batch_norm_scale, batch_norms
 from splinecut.training.hooks import Hook
@@ -52,11 +52,7 @@ class Slimming(Method):
     reference: ClassVar[str] = "Liu et al. 2017"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "select"
 
-    l1: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.l1 < 0:
-            raise InputError(f"l1 must not be negative, got {self.l1}; 0 trains without the penalty")
+    l1: NotNegative = 1e-4
 
     def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         return (ShrinkScales(self.l1),) if self.l1 else ()
@@ -91,11 +87,7 @@ class SlimmingIterative(Slimming):
 
     reference: ClassVar[str] = "Liu et al. 2017, in rounds"
 
-    n_rounds: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        geometric(Budget(1.0), self.n_rounds)
+    n_rounds: Count = 3
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         return geometric(budget, self.n_rounds)

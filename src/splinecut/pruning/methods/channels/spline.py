@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError
 from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.activations import consumer_layers
@@ -30,6 +30,7 @@ from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.joint_error import finite, removal_errors
+from splinecut.pruning.options import Count, NotNegativeInt
 from splinecut.pruning.refit.held_out import LEVELS
 from splinecut.pruning.unit_parameters import selector_scale, unit_cuts
 from splinecut.training.config import TrainingConfig
@@ -55,28 +56,21 @@ class Spline(Method):
 
     reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
+    scope_option: ClassVar[bool] = True
 
     form: Literal["joint", "corrected", "paper"] = "joint"
     scope: Literal["layer", "stage", "global"] = "global"
     reduce: Literal["none", "pca", "fa"] = "none"
     rho: float = 0.05
-    n_rounds: int = 1
-    between_epochs: int | None = None
+    n_rounds: Count = 1
+    between_epochs: NotNegativeInt | None = None
 
     def __post_init__(self) -> None:
-        if self.form not in ("joint", *DISTANCES):
-            raise unknown("form of spline", self.form, ("joint", *DISTANCES))
-        if self.reduce not in ("none", *REDUCTIONS):
-            raise unknown("reduction", self.reduce, ("none", *REDUCTIONS))
+        super().__post_init__()
         if self.reduce != "none" and (self.scope != "global" or self.form == "joint"):
             raise InputError(
                 f"reduce={self.reduce!r} compares cuts across layers; it needs scope='global' and form 'paper' or "
                 f"'corrected', got scope={self.scope!r}, form={self.form!r}"
-            )
-        geometric(Budget(1.0), self.n_rounds)
-        if self.between_epochs is not None and self.between_epochs < 0:
-            raise InputError(
-                f"between_epochs must not be negative, got {self.between_epochs}; 0 does not train between"
             )
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:

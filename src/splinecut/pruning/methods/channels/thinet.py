@@ -28,12 +28,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.activations import ConsumerLayer, Place, consumer_layers, run_with_input_hooks
 from splinecut.pruning.budget import Budget, Keep, even_keep, select_evenly
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count, NotNegativeInt, Positive
 from splinecut.pruning.unit_parameters import filter_norm
 from splinecut.training.config import Schedule, TrainingConfig
 from splinecut.training.ledger import FORWARD
@@ -63,17 +63,11 @@ class ThiNet(Method):
     is_random: ClassVar[bool] = True  # the sampled filters are units of the next group
 
     greedy: Literal["removal", "selection"] = "removal"
-    images: int = 10
-    positions: int = 10
+    images: Count = 10
+    positions: Count = 10
     rescale: bool = True
-    tune_epochs: int = 1
-    tune_lr: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if self.greedy not in GREEDY_ORDERS:
-            raise unknown("greedy variant of thinet", self.greedy, GREEDY_ORDERS)
-        if min(self.images, self.positions) < 1:
-            raise InputError(f"images and positions must be at least 1, got {self.images} and {self.positions}")
+    tune_epochs: NotNegativeInt = 1
+    tune_lr: Positive = 1e-3
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         """One for each group that loses units, in the order they run."""

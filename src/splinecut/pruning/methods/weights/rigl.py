@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor, nn
 
-from splinecut.errors import InputError, unknown
 from splinecut.pruning.budget import Keep, best
 from splinecut.pruning.methods.weights.random_masks import DENSITIES, RandomWeights, Shapes
+from splinecut.pruning.options import Count, Share
 from splinecut.pruning.weight_mask import WeightMaskHook
 
 if TYPE_CHECKING:
@@ -33,22 +34,14 @@ class Rigl(RandomWeights):
     reference: ClassVar[str] = "Evci et al. 2020"
 
     densities: Literal["erk", "uniform"] = "erk"
-    every: int = 100  # steps, Evci et al. 2020
-    until: float = 0.75
-    drop: float = 0.3
-
-    def __post_init__(self) -> None:
-        if self.densities not in DENSITIES:
-            raise unknown("densities", self.densities, DENSITIES)
-        if self.every < 1:
-            raise InputError(f"every must be 1 step or more, got {self.every}; Evci et al. use 100")
-        if not (0 < self.until <= 1 and 0 <= self.drop <= 1):
-            raise InputError(f"until and drop must be shares, got {self.until} and {self.drop}; use 0.75 and 0.3")
+    every: Count = 100  # steps, Evci et al. 2020
+    until: Share = 0.75
+    drop: Annotated[float, Field(ge=0, le=1)] = 0.3
 
     def allocation(self) -> Callable[[Shapes, int], dict[str, float]]:
         return DENSITIES[self.densities]
 
-    def holder(self, keep: Keep) -> WeightMaskHook:
+    def mask_hook(self, keep: Keep) -> WeightMaskHook:
         return MoveMask(keep, self.every, self.until, self.drop)
 
 

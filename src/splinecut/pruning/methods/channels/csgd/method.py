@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Int64
 from torch import nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, Keep, even_keep
 from splinecut.pruning.engine.schedules import geometric
@@ -44,6 +44,7 @@ from splinecut.pruning.methods.channels.csgd.clusters import (
     places,
     spread,
 )
+from splinecut.pruning.options import Count, Positive
 from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import Charge
@@ -71,15 +72,9 @@ class CentripetalSGD(Method):
     is_random: ClassVar[bool] = True  # k-means starts from filters drawn by the seed
 
     clusters: Literal["kmeans", "even"] = "kmeans"
-    strength: float = 3e-3
-    lr: float = 0.03
-    n_rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.clusters not in CLUSTERINGS:
-            raise unknown("clustering", self.clusters, CLUSTERINGS)
-        if self.strength <= 0 or self.lr <= 0:
-            raise InputError(f"strength and lr must be positive, got {self.strength} and {self.lr}")
+    strength: Positive = 3e-3
+    lr: Positive = 0.03
+    n_rounds: Count = 1
 
     @property
     def recovery(self) -> Recovery:

@@ -31,6 +31,7 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
+from splinecut.pruning.options import Count, NotNegative, Positive
 from splinecut.training.config import Optimizer, Schedule
 
 if TYPE_CHECKING:
@@ -62,23 +63,16 @@ class GAL(Method):
     reference: ClassVar[str] = "Lin et al. 2019"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
 
-    strength: float | None = None
-    mu: float = 1.0
-    share: float = 0.625
-    learning_rate: float = 0.01
-    batch_size: int = 128
-    weight_decay: float = 2e-4
-    mask_rate: float = 0.02
-    mask_every: int = 200
-    trials: int = 6
-    tolerance: float = 0.03
-
-    def __post_init__(self) -> None:
-        for name in ("share", "learning_rate", "mask_rate", "mask_every", "trials", "batch_size"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}; leave it out for the default")
-        if self.strength is not None and self.strength < 0:
-            raise InputError(f"strength must not be negative, got {self.strength}; leave it out to meet the budget")
+    strength: NotNegative | None = None
+    mu: NotNegative = 1.0
+    share: Positive = 0.625
+    learning_rate: Positive = 0.01
+    batch_size: Count = 128
+    weight_decay: NotNegative = 2e-4
+    mask_rate: Positive = 0.02
+    mask_every: Count = 200
+    trials: Count = 6
+    tolerance: NotNegative = 0.03
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """The masks; larger ones stay."""

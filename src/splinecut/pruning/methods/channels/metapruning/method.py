@@ -29,6 +29,7 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import (
     first_units,
     width_of,
 )
+from splinecut.pruning.options import Count, NotNegative, Positive, Share
 from splinecut.pruning.refit.batch_norms import recalibrate
 from splinecut.training.data.batch_order import generator
 from splinecut.training.evaluate import evaluate
@@ -70,27 +71,17 @@ class MetaPruning(Method):
     trains_first: ClassVar[bool] = False
     is_random: ClassVar[bool] = True  # the first units stay, whatever they are
 
-    narrowest: float = 0.1
-    levels: int = 11
-    hidden: int = 32
-    share: float = 0.25
-    label_smoothing: float = 0.1
-    generations: int = 10
-    candidates: int = 20
-    parents: int = 10
-    mutated: float = 0.1
-    recalibration: int = 2000
-    window: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("levels", "hidden", "generations", "candidates", "parents", "recalibration"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; leave it out for the default")
-        if self.share <= 0:
-            raise InputError(f"share must be positive, got {self.share}; the default is 0.25 of the plan's epochs")
-        for name in ("narrowest", "mutated", "window"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; leave it out for the default")
+    narrowest: Share = 0.1
+    levels: Count = 11
+    hidden: Count = 32
+    share: Positive = 0.25
+    label_smoothing: NotNegative = 0.1
+    generations: Count = 10
+    candidates: Count = 20
+    parents: Count = 10
+    mutated: Share = 0.1
+    recalibration: Count = 2000
+    window: Share = 0.05
 
     @property
     def recovery(self) -> Recovery:
