@@ -22,7 +22,7 @@ from splinecut.networks.groups.values import BLOCKS
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, discriminator_loss
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator, discriminator_loss
 from splinecut.pruning.methods.channels.gal.method import GAL, MaskSearch, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
 from splinecut.training.devices import SINGLE_PROCESS
@@ -161,24 +161,24 @@ def test_without_strength_an_identical_student_differs_by_nothing() -> None:
 
 def test_a_discriminator_shown_identical_outputs_says_one_half() -> None:
     torch.manual_seed(0)
-    judge, outputs = discriminator(10), torch.randn(64, 10)
-    optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
+    critic, outputs = build_discriminator(10), torch.randn(64, 10)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = discriminator_loss(judge, outputs, outputs)
+        loss = discriminator_loss(critic, outputs, outputs)
         loss.backward()
         optimizer.step()
-    assert (judge(outputs).sigmoid() - 0.5).abs().max() < 0.01
+    assert (critic(outputs).sigmoid() - 0.5).abs().max() < 0.01
     assert float(loss.detach()) == pytest.approx(math.log(2), abs=1e-4)
 
 
 def test_a_discriminator_learns_to_tell_different_outputs_apart() -> None:
     torch.manual_seed(0)
-    judge, outputs = discriminator(10), torch.randn(64, 10)
-    optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
+    critic, outputs = build_discriminator(10), torch.randn(64, 10)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = discriminator_loss(judge, outputs, outputs + 1)
+        loss = discriminator_loss(critic, outputs, outputs + 1)
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.2
@@ -193,7 +193,7 @@ def test_no_label_is_looked_at() -> None:
         def loss(self, state, outputs, targets, loss):
             return super().loss(state, outputs, None, None)
 
-    hook = Unlabelled(model.eval(), discriminator(10), 0.1, 1.0, 0.01, 1, SINGLE_PROCESS)
+    hook = Unlabelled(model.eval(), build_discriminator(10), 0.1, 1.0, 0.01, 1, SINGLE_PROCESS)
     there.train(student, "adversarial-1", [hook])
     assert hook.fista is not None and all((mask != 1).any() for mask in hook.fista.value.values())
 
@@ -238,11 +238,11 @@ def test_cost_is_teacher_student_and_discriminator_of_every_trial_and_not_the_pa
     there = context(epochs=2)
     replace(SMALL, trials=2, tolerance=1e-9).search(there, there.build(0), Round(HALF))
     whole, n = there.flops(there.build(0)), 2 * len(there.dataset.train)
-    judge = 2 * (10 * 128 + 128 * 256 + 256 * 128 + 128)
+    critic = 2 * (10 * 128 + 128 * 256 + 256 * 128 + 128)
     for trial in ("adversarial-1", "adversarial-2"):
         assert there.ledger.phases[trial].flops == 3 * whole * n
         assert there.ledger.phases[f"{trial}: teacher"].flops == whole * n
-        assert there.ledger.phases[f"{trial}: discriminator"].flops == 3 * judge * 3 * n
+        assert there.ledger.phases[f"{trial}: discriminator"].flops == 3 * critic * 3 * n
     assert there.ledger.total.paper_flops == 0
 
 

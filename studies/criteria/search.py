@@ -39,7 +39,7 @@ from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator
 from splinecut.pruning.methods.channels.gal.method import GAL
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.pruning.methods.channels.legr import LeGR
@@ -139,11 +139,11 @@ def gal(context: RunContext) -> FOUND:
 def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Module:
     """`student` after GAL's adversarial training, without masks."""
     torch.manual_seed(context.seed)
-    judge = discriminator(context.dataset.outputs)
+    discriminator = build_discriminator(context.dataset.outputs)
     whole = copy.deepcopy(teacher).eval().requires_grad_(False)
     groups = context.evidence(student, GAL_).groups
     masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
-    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
+    hook = Adversary(whole, discriminator, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
     context.train(masked, "adversarial", [hook], GAL_._plan(context.plan), in_paper=False)
     return student
 

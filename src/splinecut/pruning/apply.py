@@ -36,10 +36,10 @@ def cut(
 ) -> nn.Module:
     """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike.
 
-    refit: None leaves the kept weights as they are; "fold" hands the outgoing weights of removed units to kept ones
-    whose cut they repeat, without data; "least_squares" fits what reads the cut groups to what the whole network
-    sent there, on a `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch
-    norms by what the cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
+    refit: None leaves the kept weights as they are; "fold" gives the outgoing weights of removed units to kept ones
+    whose cut they repeat, without data; "least_squares" fits the next layers to their input in the dense network, on a
+    `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch norms by what the
+    cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
     keeps its weights, and a ProbeWarning names it. A result that is not finite is refused.
     """
     if ticket.groups is None:

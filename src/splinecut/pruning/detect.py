@@ -1,8 +1,8 @@
 """When a network may be pruned: its partition has settled once the codes of a fixed probe stop changing.
 
-You et al. (2022), Sec. 3.3: the code of a sample names the region it lies in; the distance between two moments of
-training is the share of differing bits. Training may stop when the distances in a short queue are all below a
-threshold. The verdict does not look at any pruning method or ratio.
+You et al. (2022), Sec. 3.3: the code of a sample names the region it lies in; the distance between two states of a
+network in training is the share of differing bits. Training may stop when the distances in a short queue are all below
+a threshold. The verdict does not look at any pruning method or ratio.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class EarlyBird:
         """The graph of `model`: traced once, then only its weights are exchanged."""
         model = unwrapped(model)
         if self._graph is not None:
-            try:
+            try:  # exchanging weights is cheap, tracing is not, and an observation may come every step
                 return self._graph.with_state(model.state_dict())
             except InputError:
                 self._graph = None  # weights derived from parameters, or another network: trace again

@@ -59,7 +59,7 @@ class Ticket:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method, as plain JSON
 
     def __post_init__(self) -> None:
-        keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}
+        keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}  # copies: a ticket is a value
         if self.groups is not None:
             self.groups.check(keep)
             keep = {**self.groups.everything(), **keep}
@@ -75,7 +75,8 @@ class Ticket:
 
     @cached_property
     def achieved(self) -> Achieved:
-        """What is really kept, whatever was asked."""
+        """What is really kept, whatever the budget says."""
+        # A ticket of blocks also lists all channels, which would hide how many blocks it drops.
         counted = [self.keep[BLOCKS]] if self.kind == "blocks" else list(self.keep.values())
         kept, total = sum(int(k.sum()) for k in counted), sum(k.size for k in counted)
         if self.groups is None:

@@ -12,7 +12,7 @@ def solve(
 ) -> Float[np.ndarray, "n m"]:
     """(matrix + ridge)^-1 right; the least-squares solution of smallest norm where the matrix is singular."""
     ridged = matrix + ridge * np.eye(len(matrix))
-    # LAPACK itself: the checks of scipy.linalg.solve cost more than the small systems that come here by the thousand.
+    # LAPACK itself: small systems come by the thousand, and a failure is a number here, not an exception.
     _, result, failed = lapack.dposv(ridged, right, lower=1)
     if not failed and np.isfinite(result).all():
         return result

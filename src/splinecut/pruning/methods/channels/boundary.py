@@ -72,17 +72,17 @@ class BoundaryKinks(Method):
             "residual": context.residual,
             "network": fingerprint(model),
         }
-        with context.search_cache("kinks", decided) as memory:
-            return {name: np.array(values) for name, values in memory.get_or_compute("scores", count).items()}
+        with context.search_cache("kinks", decided) as cache:
+            return {name: np.array(values) for name, values in cache.get_or_compute("scores", count).items()}
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         if evidence.search_result is not None:
             return dict(evidence.search_result)
         graph, regions = self._scene(evidence)
         self._refuse_crowds(graph, regions)
-        found = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
+        effects = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
         ends = np.cumsum([group.size for group in evidence.groups])[:-1]
-        return dict(zip((group.name for group in evidence.groups), np.split(found.scores(), ends), strict=True))
+        return dict(zip((group.name for group in evidence.groups), np.split(effects.scores(), ends), strict=True))
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward pass for every input of the probe and, about, for every region of the slices; none once found."""
@@ -137,8 +137,8 @@ def shaping(partitions: Iterable[Partition], owned: Owners) -> Shaping:
     """What each unit does on all the partitions together."""
     kinks, beside, length = (np.zeros(owned.n_units) for _ in range(3))
     for partition in partitions:
-        made = partition.kinks()
-        kinks += owned.total(owned(made.layer, made.unit), np.ones(len(made)))
+        bends = partition.kinks()
+        kinks += owned.total(owned(bends.layer, bends.unit), np.ones(len(bends)))
         edges = partition.neighbours()
         owner = owned(edges.layer, edges.unit)
         length += owned.total(owner, np.linalg.norm(np.diff(partition.vertices[edges.ends], axis=1)[:, 0], axis=1))
@@ -150,9 +150,10 @@ def _beside(
     partition: Partition, owned: Owners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
 ) -> Float[np.ndarray, " units"]:
     line = partition.boundary()
-    held = np.bincount(line.region, line.lengths, minlength=len(partition))
+    inside = np.bincount(line.region, line.lengths, minlength=len(partition))
+    # A unit and a region are counted once, however many edges of the region lie on its cut.
     pairs = np.unique(np.stack([np.repeat(owner, 2), regions.reshape(-1)], axis=1), axis=0)
-    return owned.total(pairs[:, 0], held[pairs[:, 1]])
+    return owned.total(pairs[:, 0], inside[pairs[:, 1]])
 
 
 def _rounded(values: Float[np.ndarray, " units"]) -> Float[np.ndarray, " units"]:

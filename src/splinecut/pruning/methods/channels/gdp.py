@@ -103,14 +103,14 @@ def gate_derivatives(
     A gate that multiplies gamma and beta (or w and b) has the derivative gamma dL/dgamma + beta dL/dbeta.
     """
     gated = {group.name: _gated(model, group) for group in groups}
-    parameters = {id(p): p for found in gated.values() for p, _, _ in found}
+    parameters = {id(p): p for triples in gated.values() for p, _, _ in triples}
     with batch_statistics(model), torch.enable_grad():
         like = next(model.parameters())
         loss = functional.cross_entropy(model(x.to(like.device, like.dtype)), y.to(like.device))
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
     result = {group.name: np.zeros(group.size) for group in groups}
-    for name, found in gated.items():
-        for parameter, axis, units in found:
+    for name, triples in gated.items():
+        for parameter, axis, units in triples:
             product = (parameter.detach() * gradients[id(parameter)]).double().movedim(axis, 0)
             add_per_unit(result[name], units, product.reshape(len(product), -1).sum(1))
     return result
@@ -159,9 +159,9 @@ class Gates(Hook):
         return select(self.scores, self.budget, self.groups)
 
     def start(self, state: TrainState) -> None:
-        found = [reader for group in self.groups for reader in consumer_layers(state.model, group)]
-        for path in {reader.module for reader in found}:
-            is_linear = next(reader.is_linear for reader in found if reader.module == path)
+        consumers = [consumer for group in self.groups for consumer in consumer_layers(state.model, group)]
+        for path in {consumer.module for consumer in consumers}:
+            is_linear = next(consumer.is_linear for consumer in consumers if consumer.module == path)
             handle = state.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
             self._handles.append(handle)
         if self.scores:
@@ -180,7 +180,7 @@ class Gates(Hook):
         self._handles = []
 
     def _choose(self, state: TrainState) -> None:
-        self._open = {}
+        self._open = {}  # closed units have no gradient: scored behind their gates, none could come back
         self.scores = self.score(state)
         self._close(state.model)
         self._forget(state)
@@ -189,9 +189,9 @@ class Gates(Hook):
         keep, like = self.keep, next(model.parameters())
         self._open = {}
         for group in self.groups:
-            for reader in consumer_layers(model, group):
-                passes = self._open.setdefault(reader.module, _all_open(model, reader, like))
-                passes[torch.from_numpy(reader.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
+            for consumer in consumer_layers(model, group):
+                passes = self._open.setdefault(consumer.module, _all_open(model, consumer, like))
+                passes[torch.from_numpy(consumer.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
 
     def _gate(self, path: str, is_linear: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...] | None]:
         def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -220,5 +220,5 @@ class Gates(Hook):
         self.scores = {name: values.cpu().double().numpy() for name, values in state.items()}
 
 
-def _all_open(model: nn.Module, reader: ConsumerLayer, like: Tensor) -> Float[Tensor, " inputs"]:
-    return torch.ones(model.get_parameter(reader.key).shape[1], device=like.device)
+def _all_open(model: nn.Module, consumer: ConsumerLayer, like: Tensor) -> Float[Tensor, " inputs"]:
+    return torch.ones(model.get_parameter(consumer.key).shape[1], device=like.device)

@@ -44,7 +44,7 @@ class _Elimination:
     Removing the units g with c = -H_gg^-1 H_g. adds H_g.^T c to H and c^T y + y^T c to B, y = B_g. + B_gg c / 2.
     Choosing needs only the diagonals of both, and a row when its unit leaves. So H and B stay as they are, beside the
     factors of what is to be added, and are brought up to date each time half of the units have left: O(units^3) in
-    all, where updating both matrices for every removal would be memory-bound.
+    all, in few large products instead of two rank-one updates of whole matrices a removal.
     """
 
     inverse: Float[np.ndarray, "units units"]

@@ -112,13 +112,12 @@ class LeGR(Method):
         groups = context.evidence(model, self).groups
         squares = squared_norms(model, groups)
         decides = {"weights": fingerprint(model), "options": asdict(self), "residual": context.residual}
-        with context.search_cache("legr", decides) as memory:
+        with context.search_cache("legr", decides) as cache:
 
             def loss(ranking: Ranking) -> float:
-                found = memory.get_or_compute(
-                    ranking.key, partial(self._loss, context, model, groups, ranking.scores(squares))
-                )
-                return math.inf if found is None else found
+                compute = partial(self._loss, context, model, groups, ranking.scores(squares))
+                cached = cache.get_or_compute(ranking.key, compute)
+                return math.inf if cached is None else cached  # None: JSON has no infinity
 
             spread = np.array([values.std() for values in squares.values()])
             return evolve(self, spread, loss, np.random.default_rng([context.seed, len(squares)]))
@@ -177,7 +176,7 @@ def identity(n_layers: int) -> Ranking:
 def lifted(scores: Scores, least: float) -> Scores:
     """Scores under which the best `least` of every layer leave after all other units; orders within both stay."""
     values = np.concatenate(list(scores.values()))
-    height = values.max() - values.min() + 1
+    height = values.max() - values.min() + 1  # lifts a unit above every other
     return {name: value + height * best(value, math.ceil(least * len(value) - 1e-9)) for name, value in scores.items()}
 
 
@@ -196,7 +195,7 @@ def evolve(
     alive: list[tuple[float, Ranking]] = []
     champion, losses = (math.inf, identity(len(spread))), []
     for i in range(legr.candidates):
-        sigma = 1 - i / (1.25 * legr.candidates)
+        sigma = 1 - i / (1.25 * legr.candidates)  # changes get smaller, and never vanish
         child = identity(len(spread))
         if i < n_first - 1:
             child = _changed(child, np.arange(len(spread)), sigma, spread, generator)
@@ -206,7 +205,7 @@ def evolve(
             n_changed = max(1, round(legr.mutated * len(spread)))
             which = generator.choice(len(spread), n_changed, replace=False)
             child = _changed(parent, which, sigma, spread, generator)
-            alive.pop(0)
+            alive.pop(0)  # the oldest, not the worst (Real et al. 2019): a lucky loss does not live for ever
         alive.append((loss(child), child))
         losses.append(alive[-1][0])
         champion = min(champion, alive[-1], key=lambda one: one[0])

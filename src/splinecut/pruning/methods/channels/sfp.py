@@ -100,6 +100,7 @@ class ZeroShortest(Hook):
         zeroed = {name: ~kept for name, kept in self.keep.items() if name in has_filters}
         state.history[-1]["regrown"] = sum(int((scores[name][gone] > 0).sum()) for name, gone in zeroed.items())
         self.keep = select(scores, self.budget, self.groups)
+        # Weights only: a filter without gradient can grow back by its momentum alone.
         zero_filters(state.model, self.groups, self.keep)
         return False
 

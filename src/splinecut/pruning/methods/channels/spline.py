@@ -131,7 +131,7 @@ def removal_distances(
     distance = distance.copy()
     np.fill_diagonal(distance, np.inf)
     result = np.where(norm == 0, DEAD, np.inf)
-    # A dead unit has no cut and so no distance; left in, it would draw a living unit out with it.
+    # A dead unit has no cut, so nothing is near it.
     distance[norm == 0] = distance[:, norm == 0] = np.inf
     nearest = distance.argmin(1)
     gap = distance[np.arange(len(distance)), nearest]

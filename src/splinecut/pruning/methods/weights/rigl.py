@@ -61,6 +61,7 @@ def moved(
     As in the authors' code a weight that just left may come back by its gradient; it is then not touched.
     """
     active, size = stays.reshape(-1), np.abs(weight).reshape(-1)
+    # Ranked, not compared with a threshold: the count of a layer must not drift from move to move.
     kept = best(np.where(active, size, -np.inf), int(active.sum()) - n)
     pull = np.where(kept, -np.inf, np.abs(gradient).reshape(-1))
     return (kept | best(pull, n)).reshape(stays.shape)
@@ -84,6 +85,7 @@ class MoveMask(WeightMaskHook):
         state.spared_flops = 2 * self.masked_flops(state)
         keep = {name: self._moved(state.model, name, share) for name in self.keep}
         for name in keep:
+            # A weight that comes in must not start with the momentum it had when it left.
             _forget(state.optimizer, state.model.get_parameter(name), ~(keep[name] & self.keep[name]))
         self.move(state.model, keep)
         return True

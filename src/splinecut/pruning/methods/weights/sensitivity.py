@@ -88,6 +88,7 @@ class Grasp(Sensitivity):
         for inputs, labels, share in self._parts(x, y):
             loss = share * F.cross_entropy(net(inputs) / self.temperature, labels)
             _add(gradient, torch.autograd.grad(loss, wanted, materialize_grads=True))
+        # A second pass: H g needs the gradient of all parts, and their graphs together would take too much memory.
         product = [torch.zeros_like(weight) for weight in wanted]
         for inputs, labels, share in self._parts(x, y):
             loss = share * F.cross_entropy(net(inputs) / self.temperature, labels)

@@ -54,6 +54,7 @@ class Synflow(Method):
             keep = now
             apply_weight_mask(net, keep)
             alive = flow(net, ones)
+            # Weights that left rank below all others, the first to leave lowest: the next round cannot bring them back.
             scores = {name: np.where(keep[name], alive[name], rank[name]) for name in alive}
         return scores
 

@@ -1,4 +1,4 @@
-"""Centripetal SGD: filters of a cluster are trained until they are one filter, and then merged without loss.
+"""Centripetal SGD: filters of a cluster are trained until they are equal, and then merged without loss.
 
 Ding et al. (2019): the filters of a layer are clustered, as many clusters H as filters are to stay, and a filter w of
 H is moved by
@@ -90,24 +90,25 @@ class CentripetalSGD(Method):
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Clusters:
         """Clusters the filters, as many clusters as units may stay, and trains until those of a cluster are alike."""
         groups = context.evidence(model, self).groups
-        # Budgets speak of the uncut network.
-        uncut = model if self.n_rounds == 1 else context.build(context.seed).to(context.device)
-        whole = groups if uncut is model else context.evidence(uncut, self).groups
-        keep = even_keep(whole, turn.budget)
-        found = {
+        # Budgets speak of the dense network, and after the first round `model` is a smaller one.
+        dense = model if self.n_rounds == 1 else context.build(context.seed).to(context.device)
+        dense_groups = groups if dense is model else context.evidence(dense, self).groups
+        keep = even_keep(dense_groups, turn.budget)
+        clusters = {
             group.name: self._clustered(model, group, int(keep[group.name].sum()), context.seed) for group in groups
         }
-        if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in found.values()):
-            return found
+        if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in clusters.values()):
+            return clusters  # one unit a cluster: nothing to merge
         plan = self._plan(context.plan)
         strength = sufficient(self.strength, plan, context.steps_per_epoch)
-        pull = Centripetal(groups, found, strength)
+        pull = Centripetal(groups, clusters, strength)
         phase = "centripetal" if self.n_rounds == 1 else f"centripetal-{turn.budget.keep:g}"
         context.train(model, phase, [pull], plan)
         # The paper charges C-SGD a second training at the width that it leaves; it is done at full width.
-        spent, share = context.ledger.phases.get(phase, Charge()), whole.flops(keep) / max(1, whole.flops())
+        spent = context.ledger.phases.get(phase, Charge())
+        share = dense_groups.flops(keep) / max(1, dense_groups.flops())
         context.ledger.phases[phase] = replace(spent, paper_flops=round(share * spent.flops))
-        self._say(context, model, pull)
+        self._warn_if_apart(context, model, pull)
         return pull.clusters
 
     def _plan(self, plan: TrainingConfig) -> TrainingConfig:
@@ -116,7 +117,7 @@ class CentripetalSGD(Method):
         return plan.model_copy(update={"optimizer": sgd})
 
     def _clustered(self, model: nn.Module, group: UnitGroup, n: int, seed: int) -> Int64[np.ndarray, " units"]:
-        pacesetter = group.producers[0]
+        pacesetter = group.producers[0]  # Ding et al. 2019: layers tied by a residual stream follow the first one
         if pacesetter.weight is None:
             raise InputError(
                 f"csgd merges filters, and {group.name} only selects channels; use residual = 'tied' or 'inner'"
@@ -126,7 +127,7 @@ class CentripetalSGD(Method):
         filters = weight.double().cpu()[places(member, group)].flatten(1)
         return CLUSTERINGS[self.clusters](filters.numpy(), max(1, n), seed)
 
-    def _say(self, context: RunContext, model: nn.Module, pull: Centripetal) -> None:
+    def _warn_if_apart(self, context: RunContext, model: nn.Module, pull: Centripetal) -> None:
         apart = spread(model, pull.groups, pull.clusters)
         if apart > ALIKE and context.processes.is_main:
             context.progress.message(
@@ -163,6 +164,8 @@ class Centripetal(Hook):
         for own in self._own:
             gradient = own.tensor.grad
             if gradient is not None:
+                # Into the gradient, not into the weights: the optimizer's momentum then acts on the pull as well,
+                # which is the recursion that `sufficient` runs.
                 weight = own.get(own.tensor)
                 own.put(gradient, own.means(own.get(gradient)) + self.strength * (weight - own.means(weight)))
 
@@ -170,7 +173,7 @@ class Centripetal(Hook):
         return {name: torch.from_numpy(cluster) for name, cluster in self.clusters.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Clusters are not found again: on another machine they might differ in a hair."""
+        """Clusters are not computed again: on another machine k-means may differ in the last digit."""
         self.clusters = {name: cluster.cpu().numpy() for name, cluster in state.items()}
 
 

@@ -1,14 +1,14 @@
 """GAL (Lin et al. 2019): soft masks learnt against a discriminator, with as much L1 as the budget asks for.
 
 The trained network is the teacher; its copy, under soft masks on channels and on residual branches, learns to give the
-same outputs (`pruning.adversary`) while FISTA pulls masks to zero. What is zero goes. How much that is depends on the
+same outputs (`adversary`) while FISTA pulls masks to zero. What is zero goes. How much that is depends on the
 strength of the pull, for which the paper has no rule: it is found by bisection, one adversarial training for each
 trial, all of them charged. What is left between the trial nearest to the budget and the budget itself is settled by
 the size of the masks.
 
 Departures from the released code, whose defects are known: the discriminator has activations and gives logits, L1 is
 in the proximal step only, masks start at 1, the teacher is in eval mode, and masks see the mean gradient since their
-last step. From the paper we depart where `pruning.adversary` says why: masks move on a sphere.
+last step. From the paper we depart where `adversary` says why: masks are rescaled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.search_cache import fingerprint
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.pruning.options import Count, NotNegative, Positive
 from splinecut.training.config import Optimizer, Schedule
@@ -116,6 +116,7 @@ class GAL(Method):
                 nearest = kept, student
             if abs(kept - budget.keep) <= self.tolerance:
                 break
+            # Bisection on a log scale, and by factors of 4 as long as one side is open: strengths span magnitudes.
             low, high = (strength, high) if kept > budget.keep else (low, strength)
             strength = strength * 4 if high == math.inf else strength / 4 if low == 0 else math.sqrt(low * high)
         assert nearest is not None
@@ -140,8 +141,8 @@ class GAL(Method):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.seed)
             like = next(model.parameters())
-            judge = discriminator(context.dataset.outputs).to(like.device, like.dtype)
-        hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, context.processes)
+            discriminator = build_discriminator(context.dataset.outputs).to(like.device, like.dtype)
+        hook = Adversary(teacher, discriminator, strength, self.mu, self.mask_rate, every, context.processes)
         decided = {  # and not the share that is to stay: searches for several budgets have their first trial in common
             "strength": strength,
             "mu": self.mu,
@@ -169,7 +170,7 @@ class GAL(Method):
 
 
 def kept_share(groups: Groups, masks: dict[str, Float[np.ndarray, " units"]], budget: Budget) -> float:
-    """What is left when all zeros go, in the budget's currency."""
+    """What is left when all zeros go, as a share of what the budget counts."""
     keep = {name: mask > 0 for name, mask in masks.items()}
     if budget.of == "blocks":
         return float(keep[BLOCKS].mean())

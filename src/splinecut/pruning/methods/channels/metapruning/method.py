@@ -107,11 +107,11 @@ class MetaPruning(Method):
         space = Space(groups, turn.budget, self.ratios, self.window)
         random = np.random.default_rng([context.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
         decides = {"weights": fingerprint(net), "recalibration": self.recalibration, "ratios": self.ratios}
-        with context.search_cache("widths", decides) as memory:
+        with context.search_cache("widths", decides) as cache:
 
             def fitness(genes: Genes) -> Fitness:
-                make = partial(self.measured, context, net, space.widths(genes))
-                accuracy, negative_loss = memory.get_or_compute(" ".join(map(str, genes)), make)
+                compute = partial(self.measured, context, net, space.widths(genes))
+                accuracy, negative_loss = cache.get_or_compute(" ".join(map(str, genes)), compute)
                 return accuracy, negative_loss
 
             return search(self, space, fitness, random)
@@ -136,12 +136,13 @@ class MetaPruning(Method):
         started = time.perf_counter()
         network = net.network(widths)
         rows = torch.randperm(len(context.dataset.train), generator=generator(context.seed))[: self.recalibration]
+        # Batch norms of a generated network have seen no data yet.
         recalibrate(network, context.dataset.train.examples(rows, context.device))
-        found = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
-        flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + found.images
+        result = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
+        flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + result.images
         ledger.charge("search", flops, images, FORWARD, seconds=time.perf_counter() - started)
         ledger.charge("search: generate weights", net.generating_flops, 1, FORWARD)
-        return found.accuracy or 0.0, -found.loss
+        return result.accuracy or 0.0, -result.loss
 
     def _plan(self, plan: TrainingConfig) -> TrainingConfig:
         epochs = max(min(1, plan.epochs), round(self.share * plan.epochs))
@@ -162,7 +163,7 @@ class Space:
         return width_of(self.groups, [self.ratios[gene] for gene in genes])
 
     def share(self, genes: Genes) -> float:
-        """What this vector keeps, in the budget's currency, of what the budget allows."""
+        """What this vector keeps as a share of what the budget allows."""
         keep = first_units(self.groups, self.widths(genes))
         if self.budget.of in ("flops", "weights"):
             cost = self.groups.flops if self.budget.of == "flops" else self.groups.parameters
@@ -195,15 +196,15 @@ def search(
 ) -> WidthSearch:
     """Evolution by generations: the best so far are the parents; half of the children mutate one, half cross two."""
     n_groups, n_levels = len(space.groups), len(space.ratios)
-    known: dict[Genes, Fitness] = {}
+    measured: dict[Genes, Fitness] = {}
     best: list[Fitness] = []
     fresh = random.integers(n_levels, size=(method.candidates, n_groups)).tolist()
     children = [space.within(genes, random) for genes in fresh]
     for _ in range(method.generations):
         for genes in children:
-            known[genes] = fitness(genes)
-        parents = sorted(known, key=lambda genes: known[genes], reverse=True)[: method.parents]
-        best.append(known[parents[0]])
+            measured[genes] = fitness(genes)
+        parents = sorted(measured, key=lambda genes: measured[genes], reverse=True)[: method.parents]
+        best.append(measured[parents[0]])
         children = []
         for number in range(method.candidates):
             a, b = (parents[place] for place in random.integers(len(parents), size=2))
