@@ -30,7 +30,6 @@ from splinecut.networks.cost import forward_flops
 from splinecut.networks.groups.read import groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
 from studies.support.result_file import write

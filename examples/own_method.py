@@ -15,7 +15,7 @@ import torch
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning import Evidence, Method, readers
+from splinecut.pruning import Evidence, Method, consumer_layers
 
 RECIPE = """
 model = { name = "convnet", preset = "digits", width = 0.5 }
@@ -38,7 +38,8 @@ class Outgoing(Method):
     def score(self, evidence: Evidence, budget: sc.Budget) -> dict[str, np.ndarray]:
         scores = {}
         for group in evidence.groups:  # one number a unit, larger stays
-            squares = sum(r.weight(evidence.model).square().sum((1, 2)) for r in readers(evidence.model, group))
+            consumers = consumer_layers(evidence.model, group)
+            squares = sum(layer.weight(evidence.model).square().sum((1, 2)) for layer in consumers)
             scores[group.name] = torch.as_tensor(squares).sqrt().numpy() ** self.power
         return scores
 

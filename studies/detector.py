@@ -28,7 +28,8 @@ from splinecut.experiments import runner, spec
 from splinecut.experiments.building import build_model
 from splinecut.files import write_json
 from splinecut.locking import locked
-from splinecut.pruning.detect import RULES, EarlyBird
+from splinecut.pruning.detect import EarlyBird
+from splinecut.pruning.detection_rules import DETECTION_RULES
 from splinecut.training.config import Schedule
 from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
@@ -93,7 +94,7 @@ def _watched(experiment: spec.Experiment, folder: Path, data_dir: Path | None) -
 
 def drawn_epoch(matrix: Matrix, rule: str, threshold: float) -> int | None:
     """The epoch after which `rule` would have stopped the training, counted from 1; None if it never would."""
-    window = RULES[rule].window
+    window = DETECTION_RULES[rule].window
     for newest in range(window, len(matrix)):
         pairs = PAIRS[rule](newest, window)
         if max(matrix[pair] for pair in pairs) < threshold:
@@ -137,7 +138,7 @@ def facts_of(experiment: spec.Experiment, seen: dict[str, Any]) -> dict[str, Any
     drops = drops_of(plan.schedule, plan.epochs)
     rows = [
         {"rule": rule, "threshold": threshold, "epoch": drawn_epoch(matrix, rule, threshold), "of": plan.epochs}
-        for rule in RULES
+        for rule in DETECTION_RULES
         for threshold in THRESHOLDS
     ]
     return {

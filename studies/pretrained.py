@@ -27,11 +27,10 @@ from splinecut.errors import ProbeWarning
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.ticket import Ticket, random_twin
 from studies.support.pretrained_networks import Task, cifar_resnet, data_folder, efficientnet_lite0
 from studies.support.result_file import write
 
@@ -59,8 +58,11 @@ def results(task: Task, keeps: Sequence[float], arms: Sequence[str] = ARMS, seed
 
 def _tickets(evidence: Evidence, budget: Budget, arms: Sequence[str]) -> dict[str, Ticket]:
     """The ticket of every arm, all within the budget."""
-    ours, l2 = (drawn(evidence, method, resolve_method(method, {}, budget)[1], budget) for method in ("spline", "l2"))
-    tickets = {"ours": ours, "l2": l2, "random twin": twin(ours, evidence.seed)}
+    ours, l2 = (
+        ticket_from_evidence(evidence, method, resolve_method(method, {}, budget)[1], budget)
+        for method in ("spline", "l2")
+    )
+    tickets = {"ours": ours, "l2": l2, "random twin": random_twin(ours, evidence.seed)}
     return {arm: tickets[arm] for arm in arms}
 
 

@@ -25,7 +25,7 @@ from splinecut.experiments import runner, spec
 from splinecut.experiments.building import build_model
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.training.data import DataSet
 from splinecut.training.evaluate import evaluate
 from splinecut.training.seeding import generator

@@ -24,7 +24,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from splinecut.pruning.apply import cut
-from splinecut.pruning.draw import draw as draw_ticket
+from splinecut.pruning.draw_ticket import draw as draw_ticket
 from splinecut.training.seeding import generator
 from studies.support.result_file import figure, write
 

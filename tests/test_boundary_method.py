@@ -25,7 +25,7 @@ from splinecut.networks.cut_owners import owners
 from splinecut.networks.groups.read import groups
 from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Round
 from splinecut.pruning.methods.channels.boundary import BoundaryKinks
@@ -67,7 +67,7 @@ def by_hand() -> nn.Sequential:
 def test_units_that_shape_no_boundary_leave_first() -> None:
     model = by_hand()
     assert np.floor(scores(model)).tolist() == [0, 1, 1, 0]
-    ticket = drawn(evidence(model, SQUARE), "boundary", BoundaryKinks(), BUDGET)
+    ticket = ticket_from_evidence(evidence(model, SQUARE), "boundary", BoundaryKinks(), BUDGET)
     assert ticket.keep["0"].tolist() == [False, True, True, False]
 
 

@@ -21,7 +21,7 @@ from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import Round

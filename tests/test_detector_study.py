@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from splinecut.experiments import runner, spec
-from splinecut.pruning.detect import RULES, EarlyBird
+from splinecut.pruning.detect import COMPARE, EarlyBird
+from splinecut.pruning.detection_rules import DETECTION_RULES
 from splinecut.training.config import Schedule
 from studies import detector
 from studies.detector import drawn_epoch, drops_of, share_of_schedule
@@ -31,10 +32,10 @@ def bird() -> EarlyBird:
     return bird
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", DETECTION_RULES)
 def test_a_replayed_rule_draws_when_the_detector_would(bird: EarlyBird, rule: str) -> None:
     def is_drawn(epoch: int, threshold: float) -> bool:
-        distances = RULES[rule].compare(bird.seen[:epoch], RULES[rule].window)
+        distances = COMPARE[rule](bird.seen[:epoch], DETECTION_RULES[rule].window)
         return distances is not None and max(distances) < threshold
 
     epochs = []

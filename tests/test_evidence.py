@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from splinecut.pruning.evidence import Reader, RunningCovariance, stride
+from splinecut.pruning.activations import ConsumerLayer, RunningCovariance, stride
 
 
 def draw(*shape: int) -> Tensor:
@@ -31,11 +31,11 @@ IMAGES, FLAT, TOKENS = draw(4, 6, 5, 3), draw(10, 12), draw(3, 7, 6)
 def test_rows_are_every_so_many_of_the_plain_ones(
     x: Tensor, columns: list[list[int]], is_linear: bool, plain: Tensor, step: int
 ) -> None:
-    reader = Reader("group", "layer.weight", "layer", np.array(columns), is_linear)
-    assert torch.equal(reader.rows(x, step), plain[::step])
-    assert reader.n_rows(x) == len(plain)
+    consumer = ConsumerLayer("group", "layer.weight", "layer", np.array(columns), is_linear)
+    assert torch.equal(consumer.rows(x, step), plain[::step])
+    assert consumer.n_rows(x) == len(plain)
     if x.dim() == 4:
-        assert torch.equal(reader.rows(x.to(memory_format=torch.channels_last), step), plain[::step])
+        assert torch.equal(consumer.rows(x.to(memory_format=torch.channels_last), step), plain[::step])
 
 
 def test_the_stride_is_odd_and_leaves_about_as_many_as_asked() -> None:

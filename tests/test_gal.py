@@ -22,8 +22,8 @@ from splinecut.networks.groups.values import BLOCKS
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.method import NO_RETRAINING, Round
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator, discriminator_loss
-from splinecut.pruning.methods.channels.gal.method import GAL, Searched, kept_share
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator, discriminator_loss
+from splinecut.pruning.methods.channels.gal.method import GAL, MaskSearch, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
 from splinecut.training.devices import SINGLE_PROCESS
 
@@ -161,24 +161,24 @@ def test_without_strength_an_identical_student_differs_by_nothing() -> None:
 
 def test_a_discriminator_shown_identical_outputs_says_one_half() -> None:
     torch.manual_seed(0)
-    judge, outputs = discriminator(10), torch.randn(64, 10)
-    optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
+    critic, outputs = build_discriminator(10), torch.randn(64, 10)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = discriminator_loss(judge, outputs, outputs)
+        loss = discriminator_loss(critic, outputs, outputs)
         loss.backward()
         optimizer.step()
-    assert (judge(outputs).sigmoid() - 0.5).abs().max() < 0.01
+    assert (critic(outputs).sigmoid() - 0.5).abs().max() < 0.01
     assert float(loss.detach()) == pytest.approx(math.log(2), abs=1e-4)
 
 
 def test_a_discriminator_learns_to_tell_different_outputs_apart() -> None:
     torch.manual_seed(0)
-    judge, outputs = discriminator(10), torch.randn(64, 10)
-    optimizer = torch.optim.SGD(judge.parameters(), 0.05, momentum=0.9)
+    critic, outputs = build_discriminator(10), torch.randn(64, 10)
+    optimizer = torch.optim.SGD(critic.parameters(), 0.05, momentum=0.9)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = discriminator_loss(judge, outputs, outputs + 1)
+        loss = discriminator_loss(critic, outputs, outputs + 1)
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.2
@@ -193,7 +193,7 @@ def test_no_label_is_looked_at() -> None:
         def loss(self, state, outputs, targets, loss):
             return super().loss(state, outputs, None, None)
 
-    hook = Unlabelled(model.eval(), discriminator(10), 0.1, 1.0, 0.01, 1, SINGLE_PROCESS)
+    hook = Unlabelled(model.eval(), build_discriminator(10), 0.1, 1.0, 0.01, 1, SINGLE_PROCESS)
     there.train(student, "adversarial-1", [hook])
     assert hook.fista is not None and all((mask != 1).any() for mask in hook.fista.value.values())
 
@@ -238,11 +238,11 @@ def test_cost_is_teacher_student_and_discriminator_of_every_trial_and_not_the_pa
     there = context(epochs=2)
     replace(SMALL, trials=2, tolerance=1e-9).search(there, there.build(0), Round(HALF))
     whole, n = there.flops(there.build(0)), 2 * len(there.dataset.train)
-    judge = 2 * (10 * 128 + 128 * 256 + 256 * 128 + 128)
+    critic = 2 * (10 * 128 + 128 * 256 + 256 * 128 + 128)
     for trial in ("adversarial-1", "adversarial-2"):
         assert there.ledger.phases[trial].flops == 3 * whole * n
         assert there.ledger.phases[f"{trial}: teacher"].flops == whole * n
-        assert there.ledger.phases[f"{trial}: discriminator"].flops == 3 * judge * 3 * n
+        assert there.ledger.phases[f"{trial}: discriminator"].flops == 3 * critic * 3 * n
     assert there.ledger.total.paper_flops == 0
 
 
@@ -256,7 +256,7 @@ def test_zero_branches_go_first_and_channels_fill_the_budget() -> None:
     for keep in (0.75, 0.6, 0.45):
         budget = Budget(keep, "flops")
         scores = {name: mask for name, mask in masks.items() if name != BLOCKS}
-        kept = GAL().select(scores, budget, groups, Searched(masks, []))
+        kept = GAL().select(scores, budget, groups, MaskSearch(masks, []))
         assert np.flatnonzero(~kept[BLOCKS]).tolist() == [3]
         assert groups.flops(kept) <= keep * groups.flops()
         inside = {name for name in scores if name.startswith(groups.branches[3].name + ".")}
@@ -273,7 +273,7 @@ def test_more_zero_branches_than_the_budget_wants_gone_do_not_all_go() -> None:
     student, x = masked("resnet")
     groups = read_groups(student.net, x, "inner")
     masks = {group.name: np.ones(group.size) for group in groups} | {BLOCKS: np.zeros(len(groups.branches))}
-    kept = GAL().select({g.name: masks[g.name] for g in groups}, Budget(0.8, "flops"), groups, Searched(masks, []))
+    kept = GAL().select({g.name: masks[g.name] for g in groups}, Budget(0.8, "flops"), groups, MaskSearch(masks, []))
     assert kept[BLOCKS].any() and not kept[BLOCKS].all()
     assert 0.7 * groups.flops() < groups.flops(kept) <= 0.8 * groups.flops()
 
@@ -298,7 +298,7 @@ def test_a_budget_of_blocks_is_met_exactly_and_refused_where_there_are_none() ->
 
 
 def test_impossible_settings_are_refused() -> None:
-    with pytest.raises(InputError, match="mask_rate must be positive"):
+    with pytest.raises(InputError, match="mask_rate of GAL must be positive"):
         GAL(mask_rate=0)
-    with pytest.raises(InputError, match="strength must not be negative"):
+    with pytest.raises(InputError, match="strength of GAL must be at least 0"):
         GAL(strength=-1.0)

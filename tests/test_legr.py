@@ -205,7 +205,7 @@ def test_without_validation_images_it_says_what_to_do() -> None:
 
 
 def test_impossible_sizes_are_refused() -> None:
-    with pytest.raises(InputError, match="candidates must be at least 1"):
+    with pytest.raises(InputError, match="candidates of LeGR must be at least 1"):
         LeGR(candidates=0)
-    with pytest.raises(InputError, match=r"search_keep must be in \(0, 1\]"):
+    with pytest.raises(InputError, match=r"search_keep of LeGR must be in \(0, 1\]"):
         LeGR(search_keep=1.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 import splinecut as sc
 from splinecut.errors import InputError
+from splinecut.pruning.method import Method
 from splinecut.pruning.methods.catalogue import METHODS, resolve_method
 
 NAN = float("nan")
@@ -69,6 +71,10 @@ def test_numpys_numbers_will_do_and_can_be_saved(number: Any, tmp_path: Any) -> 
         ("spline", {"form": ["joint"]}, "unknown form of spline"),
         ("legr", {"population": "64"}, "population of legr must be a whole number, got '64'"),
         ("thinet", {"rescale": 1}, "rescale of thinet must be true or false, got 1"),
+        ("legr", {"population": 0}, "population of legr must be at least 1, got 0; the default is 64"),
+        ("legr", {"mutated": 1.5}, r"mutated of legr must be in \(0, 1\], got 1.5; the default is 0.1"),
+        ("csgd", {"lr": 0}, "lr of csgd must be positive, got 0; the default is 0.03"),
+        ("gal", {"strength": -1.0}, "strength of gal must be at least 0, got -1.0; the default is None"),
         (None, {}, "method must be a name"),
         ({}, {}, "method must be a name"),
     ],
@@ -76,6 +82,31 @@ def test_numpys_numbers_will_do_and_can_be_saved(number: Any, tmp_path: Any) -> 
 def test_options_of_a_wrong_type_are_refused_in_one_line(method: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve_method(method, options)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_made_by_hand_checks_its_fields_too(name: str) -> None:
+    """Every field of every method refuses a list, and one of a number the same number as text."""
+    kind = METHODS[name]
+    for field in fields(kind):
+        with pytest.raises(InputError, match=f"{field.name} of {kind.__name__}"):
+            kind(**{field.name: []})
+        if isinstance(field.default, int | float):
+            with pytest.raises(InputError, match=f"{field.name} of {kind.__name__} must be .*, got '"):
+                kind(**{field.name: str(field.default)})
+
+
+def test_fields_that_cannot_be_checked_are_left_to_the_method() -> None:
+    @dataclass(frozen=True)
+    class Own(Method):
+        """With types of its own."""
+
+        levels: tuple[float, ...] = (0.5,)
+        anything: Any = None
+
+    assert Own(levels=[1.0], anything=3).levels == [1.0]  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="levels of Own must be"):
+        Own(levels=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", METHODS)

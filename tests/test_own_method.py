@@ -17,13 +17,14 @@ from torch import nn
 
 import splinecut as sc
 from disturb import sweep
+from splinecut import pruning
 from splinecut.networks import models
 from splinecut.pruning import METHODS, Evidence, Method, Scores, resolve_method
 from splinecut.pruning.budget import best
 from splinecut.testing import BrokenPromise, check_method
 
 ROOT = Path(__file__).parent.parent
-NO_SEARCH = [name for name, kind in METHODS.items() if kind.search is Method.search]
+NO_SEARCH = [name for name, kind in METHODS.items() if not kind.has_search]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Places(Mean):
 
 @dataclass(frozen=True)
 class Generous(Mean):
-    def select(self, scores: Scores, budget: sc.Budget, groups: Any, found: Any) -> dict[str, np.ndarray]:
+    def select(self, scores: Scores, budget: sc.Budget, groups: Any, search_result: Any) -> dict[str, np.ndarray]:
         return {name: best(value, len(value) - 1) for name, value in scores.items()}
 
 
@@ -110,6 +111,36 @@ def test_methods_of_the_catalogue_keep_their_promises(name: str) -> None:
 def test_a_method_of_ones_own_keeps_its_promises_as_class_and_as_value() -> None:
     check_method(Mean)
     check_method(Mean(power=3.0))
+
+
+def test_what_a_class_overrides_says_whether_it_searches() -> None:
+    class Searching(Mean):
+        def search(self, context: Any, model: nn.Module, turn: Any) -> None:
+            return None
+
+    class Inheriting(Searching):
+        pass
+
+    class Denying(Searching):
+        has_search = False
+
+    assert [kind.has_search for kind in (Mean, Searching, Inheriting, Denying)] == [False, True, True, False]
+
+
+def test_former_names_still_work_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match="holder is now mask_hook"):
+
+        class Old(Mean):
+            def holder(self, keep: Any) -> Any:
+                return "moved"
+
+    assert Old().mask_hook({}) == "moved"
+    with pytest.warns(DeprecationWarning, match="search_result"):
+        assert Evidence(nn.Identity(), None, torch.zeros(1), search_result=3).found == 3  # type: ignore[arg-type]
+    with pytest.warns(DeprecationWarning, match="consumer_layers"):
+        from splinecut.pruning.evidence import readers
+    with pytest.warns(DeprecationWarning, match="consumer_layers"):
+        assert pruning.readers is readers is pruning.consumer_layers
 
 
 def network() -> tuple[nn.Module, torch.Tensor]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
+from splinecut.errors import ProbeWarning
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.refit.batch_norms import MOST, Statistics, correct
-from splinecut.pruning.refit.held_out import ProbeWarning
-from splinecut.pruning.refit.regression import fitted
+from splinecut.pruning.refit.regression import fit_layer
 
 DOUBLE = torch.float64
 
@@ -24,36 +24,36 @@ def draws(rows: int, columns: int, seed: int = 0) -> Tensor:
 
 
 def test_a_unit_that_is_a_sum_of_kept_ones_is_handed_to_both() -> None:
-    left = draws(400, 2)
-    whole = torch.cat([left, left.sum(1, keepdim=True)], 1)
+    cut = draws(400, 2)
+    dense = torch.cat([cut, cut.sum(1, keepdim=True)], 1)
     kept = torch.tensor([True, True, False])
-    found = fitted(whole, left, kept, torch.eye(3, dtype=DOUBLE), torch.arange(400) % 4 == 3, "nothing")
-    assert found is not None and found.error is not None and found.before is not None
-    assert torch.allclose(found.made_of, torch.tensor([[1, 0], [0, 1], [1, 1]], dtype=DOUBLE), atol=1e-4)
-    assert found.error < 1e-6 * found.before
+    fit = fit_layer(dense, cut, kept, torch.eye(3, dtype=DOUBLE), torch.arange(400) % 4 == 3, "nothing")
+    assert fit is not None and fit.error is not None and fit.unfitted is not None
+    assert torch.allclose(fit.coefficients, torch.tensor([[1, 0], [0, 1], [1, 1]], dtype=DOUBLE), atol=1e-4)
+    assert fit.error < 1e-6 * fit.unfitted
 
 
 def test_a_unit_that_kept_ones_do_not_explain_leaves_the_weights_as_they_are() -> None:
-    whole = draws(12, 9)  # eight regressors of nine rows: anything fits, nothing holds
+    dense = draws(12, 9)  # eight regressors of nine rows: anything fits, nothing holds
     kept = torch.arange(9) < 8
-    assert fitted(whole, whole[:, kept], kept, torch.eye(9, dtype=DOUBLE), torch.arange(12) % 4 == 3, "norm") is None
+    assert fit_layer(dense, dense[:, kept], kept, torch.eye(9, dtype=DOUBLE), torch.arange(12) % 4 == 3, "norm") is None
 
 
 def test_few_rows_shrink_the_fit_towards_units_that_stand_for_themselves() -> None:
-    left, none_held = draws(9, 8), torch.zeros(9, dtype=torch.bool)
-    whole = torch.cat([left, draws(9, 1, seed=5)], 1)
-    found = fitted(whole, left, torch.arange(9) < 8, torch.eye(9, dtype=DOUBLE), none_held, "norm")
-    assert found is not None  # a ridge towards zero shrinks the ones on the diagonal
-    assert torch.allclose(found.made_of[:8], torch.eye(8, dtype=DOUBLE), atol=1e-9)
+    cut, none_held = draws(9, 8), torch.zeros(9, dtype=torch.bool)
+    dense = torch.cat([cut, draws(9, 1, seed=5)], 1)
+    fit = fit_layer(dense, cut, torch.arange(9) < 8, torch.eye(9, dtype=DOUBLE), none_held, "norm")
+    assert fit is not None  # a ridge towards zero shrinks the ones on the diagonal
+    assert torch.allclose(fit.coefficients[:8], torch.eye(8, dtype=DOUBLE), atol=1e-9)
 
 
 def test_a_bias_takes_up_a_constant() -> None:
-    left = draws(200, 1)
-    whole = torch.cat([left, torch.full((200, 1), 3.0, dtype=DOUBLE)], 1)
+    cut = draws(200, 1)
+    dense = torch.cat([cut, torch.full((200, 1), 3.0, dtype=DOUBLE)], 1)
     kept, outgoing = torch.tensor([True, False]), torch.eye(2, dtype=DOUBLE)
-    found = fitted(whole, left, kept, outgoing, torch.arange(200) % 4 == 3, "bias")
-    assert found is not None
-    assert torch.allclose(found.missing, torch.tensor([0, 3.0], dtype=DOUBLE), atol=1e-9)
+    fit = fit_layer(dense, cut, kept, outgoing, torch.arange(200) % 4 == 3, "bias")
+    assert fit is not None
+    assert torch.allclose(fit.offset, torch.tensor([0, 3.0], dtype=DOUBLE), atol=1e-9)
 
 
 def trained(seed: int = 0) -> tuple[nn.Sequential, Tensor]:

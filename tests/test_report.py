@@ -10,6 +10,7 @@ import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ import splinecut as sc
 from report_samples import HOSTILE, STEPS, many_records, record, small_film
 from splinecut.cli import app as cli
 from splinecut.errors import InputError
+from splinecut.experiments.spec import Detector
 from splinecut.networks import models
 from splinecut.pruning import detect
+from splinecut.pruning.detection_rules import DETECTION_RULES
 from splinecut.report import build as assembly
 from splinecut.report import rows as facts
 from splinecut.report.array_packing import pack
@@ -65,7 +68,8 @@ def test_runs_that_differ_in_seed_only_are_one_row() -> None:
 
 
 def test_the_rules_are_those_of_the_detector() -> None:
-    assert {name: (rule.threshold, rule.window) for name, rule in detect.RULES.items()} == facts.RULES
+    named = get_args(Detector.model_fields["rule"].annotation)
+    assert set(named) == set(DETECTION_RULES) == set(detect.COMPARE)
 
 
 def test_a_bird_is_told_with_its_own_rule_and_distances() -> None:

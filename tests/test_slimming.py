@@ -20,14 +20,15 @@ from splinecut.experiments.measurements import pruning_facts
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.engine.driver import PruningResult, prune
 from splinecut.pruning.engine.schedules import geometric, shortened
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.catalogue import resolve_method
 from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket, StopWhenSettled, mask_distance
-from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative, emptied
+from splinecut.pruning.methods.channels.slimming import ShrinkScales, Slimming, SlimmingIterative
 from splinecut.pruning.methods.channels.spline import Spline
+from splinecut.pruning.ticket import emptied
 from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
@@ -64,7 +65,7 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 
 
 def test_what_stays_is_the_k_largest_scales_of_the_whole_network(evidence: Evidence) -> None:
-    ticket = drawn(evidence, "slimming", Slimming(), Budget(0.6, floor=0))
+    ticket = ticket_from_evidence(evidence, "slimming", Slimming(), Budget(0.6, floor=0))
     expected = scales_by_group(evidence)
     everything = np.concatenate(list(expected.values()))
     kth = np.sort(everything)[::-1][round(0.6 * everything.size) - 1]
@@ -73,14 +74,14 @@ def test_what_stays_is_the_k_largest_scales_of_the_whole_network(evidence: Evide
 
 
 def test_layer_by_layer_it_is_the_k_largest_of_each(evidence: Evidence) -> None:
-    ticket = drawn(evidence, "slimming", Slimming(), Budget(0.5, scope="layer"))
+    ticket = ticket_from_evidence(evidence, "slimming", Slimming(), Budget(0.5, scope="layer"))
     for name, values in scales_by_group(evidence).items():
         kth = np.sort(values)[::-1][max(1, round(0.5 * values.size)) - 1]
         assert np.array_equal(ticket.keep[name], values >= kth)
 
 
 def test_cut_and_mask_agree(evidence: Evidence) -> None:
-    model, ticket = evidence.model, drawn(evidence, "slimming", Slimming(), Budget(0.5))
+    model, ticket = evidence.model, ticket_from_evidence(evidence, "slimming", Slimming(), Budget(0.5))
     smaller = sc.cut(model, ticket)
     with torch.no_grad(), sc.mask(model, ticket):
         assert torch.allclose(smaller(evidence.probe), model(evidence.probe), atol=1e-5)
@@ -189,7 +190,7 @@ def test_geometric_rounds_by_hand() -> None:
     assert [turn.budget.keep for turn in geometric(Budget(0.125), 3)] == pytest.approx([0.5, 0.25, 0.125])
     assert geometric(Budget(0.3, floor=2), 4)[-1].budget == Budget(0.3, floor=2)
     assert [turn.budget.floor for turn in geometric(Budget(0.3, floor=0), 3)] == [1, 1, 0]
-    with pytest.raises(InputError, match="n_rounds must be at least 1, got 0"):
+    with pytest.raises(InputError, match="n_rounds of SlimmingIterative must be at least 1, got 0"):
         SlimmingIterative(n_rounds=0)
 
 
@@ -326,11 +327,11 @@ def test_without_a_floor_slimming_empties_layers_of_vgg16_and_says_so(method: Sl
 
 def test_bad_options_are_refused_in_one_line() -> None:
     for bad, message in (
-        (lambda: Slimming(l1=-1.0), "l1 must not be negative, got -1.0"),
-        (lambda: EarlyBirdTicket(window=1), "window must hold at least 2 masks, got 1"),
-        (lambda: EarlyBirdTicket(threshold=2.0), "threshold must be in"),
-        (lambda: Spline(n_rounds=0), "n_rounds must be at least 1, got 0"),
-        (lambda: Spline(between_epochs=-1), "between_epochs must not be negative, got -1"),
+        (lambda: Slimming(l1=-1.0), "l1 of Slimming must be at least 0, got -1.0"),
+        (lambda: EarlyBirdTicket(window=1), "window of EarlyBirdTicket must be at least 2, got 1"),
+        (lambda: EarlyBirdTicket(threshold=2.0), "threshold of EarlyBirdTicket must be in"),
+        (lambda: Spline(n_rounds=0), "n_rounds of Spline must be at least 1, got 0"),
+        (lambda: Spline(between_epochs=-1), "between_epochs of Spline must be at least 0, got -1"),
     ):
         with pytest.raises(InputError, match=message.replace("(", r"\(")):
             bad()

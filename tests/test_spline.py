@@ -16,11 +16,11 @@ import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels import joint_error as joint
 from splinecut.pruning.methods.channels.spline import DEAD, Spline, removal_distances
-from splinecut.pruning.refit import least_squares as refit
+from splinecut.pruning.refit.batch_norms import recalibrate
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 
@@ -237,7 +237,7 @@ def test_recalibrating_gives_batch_norms_the_statistics_of_the_probe() -> None:
     with torch.no_grad():
         expected = model(x)  # train mode normalises by the batch itself
     other = copy.deepcopy(model).eval()
-    refit.recalibrate(other, x)
+    recalibrate(other, x)
     n = x.shape[0] * 64
     assert torch.allclose(other(x), expected, atol=1e-2, rtol=1e-2)
     assert n > 1000  # so that biased and unbiased variances agree to a thousandth

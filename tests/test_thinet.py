@@ -18,11 +18,12 @@ import zoo
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
+from splinecut.pruning.activations import consumer_layers
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
-from splinecut.pruning.evidence import Evidence, readers
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING
 from splinecut.pruning.methods.channels import thinet
 from splinecut.pruning.methods.channels.thinet import (
@@ -54,18 +55,18 @@ def error(parts: np.ndarray, kept: np.ndarray, factors: np.ndarray | float = 1.0
 def test_the_parts_of_a_sample_add_up_to_the_layers_output_less_its_bias(name: str) -> None:
     model, x = zoo.make(name, torch.float64)
     for group in zoo.read(name, "inner"):
-        for reader in readers(model, group):
-            found = channel_contributions(model, [group], x, positions=5, seed=3)[reader.place]
-            module, seen = model.get_submodule(reader.module), []
+        for consumer in consumer_layers(model, group):
+            found = channel_contributions(model, [group], x, positions=5, seed=3)[consumer.place]
+            module, seen = model.get_submodule(consumer.module), []
             with module.register_forward_hook(lambda _, inputs, output, seen=seen: seen.append((inputs[0], output))):
                 model(x)
             inputs, output = seen[0]
-            if len(reader.columns) * reader.columns.shape[1] < inputs.shape[-1 if reader.is_linear else 1]:
+            if len(consumer.columns) * consumer.columns.shape[1] < inputs.shape[-1 if consumer.is_linear else 1]:
                 continue  # the layer reads other groups too
             if module.bias is not None:
                 output = module(inputs) - module(torch.zeros_like(inputs))
-            by_place = output.reshape(len(x), -1, output.shape[-1]) if reader.is_linear else output.flatten(2).mT
-            rng = np.random.default_rng([3, zlib.crc32(reader.module.encode())])
+            by_place = output.reshape(len(x), -1, output.shape[-1]) if consumer.is_linear else output.flatten(2).mT
+            rng = np.random.default_rng([3, zlib.crc32(consumer.module.encode())])
             place, unit = rng.integers(by_place.shape[1], size=20), rng.integers(by_place.shape[2], size=20)
             expected = by_place[np.repeat(np.arange(4), 5), place, unit].detach().numpy()
             assert np.abs(found.sum(1) - expected).max() < 1e-12 * max(1.0, np.abs(expected).max())
@@ -185,7 +186,7 @@ def test_of_a_channel_that_is_there_twice_one_leaves_and_the_other_counts_double
     name = found[0].name
     kept = np.arange(6) != scores[name].argmin()
     assert not kept[4] or not kept[1]
-    parts = channel_contributions(model, [found[0]], x, 10, 0)[readers(model, found[0])[0].place]
+    parts = channel_contributions(model, [found[0]], x, 10, 0)[consumer_layers(model, found[0])[0].place]
     factors = least_squares(parts, kept)
     double = 1 if kept[1] else 4
     assert factors[np.flatnonzero(kept).tolist().index(double)] == pytest.approx(2)
@@ -247,7 +248,7 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
 
     def missed(rescale: bool) -> float:
         smaller = ThiNet(rescale=rescale).apply(context, trained, one, evidence).eval()
-        second = readers(trained, found[0])[0].module
+        second = consumer_layers(trained, found[0])[0].module
         outputs = []
         for net in (trained, smaller):
             handle = net.get_submodule(second).register_forward_hook(lambda _, __, output: outputs.append(output))

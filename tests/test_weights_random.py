@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import splinecut as sc
 from splinecut.networks import models
-from splinecut.pruning.methods.weights.random_masks import counts, erk, twin, uniform
+from splinecut.pruning.methods.weights.random_masks import counts, erk, uniform
+from splinecut.pruning.ticket import random_twin
 
 SHAPES = {"conv1": (24, 1, 3, 3), "conv2": (32, 24, 3, 3), "conv3": (32, 32, 3, 3), "head": (10, 512)}
 TOTAL = 216 + 6912 + 9216 + 5120
@@ -74,9 +75,9 @@ def test_a_twin_keeps_the_counts_and_little_else() -> None:
     model = models.build("convnet", preset="digits")
     example = torch.randn(2, 1, 8, 8)
     for drawn in (sc.draw(model, example, method="magnitude", keep=0.3), sc.draw(model, example, "l2", keep=0.5)):
-        other = twin(drawn, seed=3)
+        other = random_twin(drawn, seed=3)
         assert {n: int(k.sum()) for n, k in other.keep.items()} == {n: int(k.sum()) for n, k in drawn.keep.items()}
         assert {n: k.shape for n, k in other.keep.items()} == {n: k.shape for n, k in drawn.keep.items()}
         assert other.kind == drawn.kind
         assert drawn.distance(other) > 0
-        assert twin(drawn, seed=3) == other != twin(drawn, seed=4)
+        assert random_twin(drawn, seed=3) == other != random_twin(drawn, seed=4)

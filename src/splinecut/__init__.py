@@ -33,7 +33,7 @@ _HOME = {  # public name -> the module it lives in
     "codes": "splinecut.api",
     "cut": "splinecut.pruning.apply",
     "distance": "splinecut.geometry.codes",
-    "draw": "splinecut.pruning.draw",
+    "draw": "splinecut.pruning.draw_ticket",
     "groups": "splinecut.networks.groups.read",
     "load": "splinecut.networks.surgery",
     "local_affine": "splinecut.api",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.apply import mask as mask
     from splinecut.pruning.budget import Budget as Budget
     from splinecut.pruning.detect import EarlyBird as EarlyBird
-    from splinecut.pruning.draw import draw as draw
+    from splinecut.pruning.draw_ticket import draw as draw
     from splinecut.pruning.ticket import Ticket as Ticket
 
 

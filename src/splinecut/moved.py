@@ -63,7 +63,7 @@ def install() -> None:
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__` for names that have changed in it: old name -> new name."""
+    """A module's `__getattr__` for changed names: old -> new, with the module if that is another one."""
 
     def find(name: str) -> Any:
         if name not in names:
@@ -71,7 +71,8 @@ def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         warnings.warn(
             f"{module}.{name} is now {names[name]}; the old name goes in 0.3", DeprecationWarning, stacklevel=2
         )
-        return getattr(sys.modules[module], names[name])
+        home, _, new = names[name].rpartition(".")
+        return getattr(importlib.import_module(home or module), new)
 
     return find
 

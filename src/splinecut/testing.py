@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.method import Method
 from splinecut.pruning.methods.catalogue import method_name
@@ -39,7 +39,7 @@ def check_method(method: type[Method] | Method) -> None:
     permutes the scores, unless the method says that it is random. The selection keeps exactly what the budget says.
     """
     value = _value(method)
-    if type(value).search is not Method.search:
+    if value.has_search:
         raise InputError(f"{type(value).__name__} scores after a search of its own; run it in a small recipe instead")
     evidence, budget = _evidence(value), Budget(KEEP, value.units)
     before = _state(evidence.model)
@@ -141,7 +141,7 @@ def _check_permuted(method: Method, evidence: Evidence, budget: Budget, scores: 
 
 def _check_count(method: Method, evidence: Evidence, budget: Budget) -> None:
     name = method_name(type(method))
-    ticket = _tried(lambda: drawn(evidence, name, method, budget), "selects within a budget")
+    ticket = _tried(lambda: ticket_from_evidence(evidence, name, method, budget), "selects within a budget")
     kept, total = ticket.achieved.kept, ticket.achieved.of
     wanted = round(KEEP * total)
     _promise(kept == wanted, "keeps exactly the share it is asked for", f"{kept} of {total}, expected {wanted}")

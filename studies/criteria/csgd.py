@@ -26,9 +26,8 @@ from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.engine.stages import first_training
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.methods.channels.csgd.method import CentripetalSGD
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.ticket import Ticket, random_twin
 from studies.criteria.slimming import context_for
 from studies.support.pairing import compare
 
@@ -46,7 +45,7 @@ def results(context: RunContext) -> dict[str, float]:
         for clusters in CLUSTERS:
             row = f"{clusters}, keep {keep}"
             ticket, found[f"{row} | final"], found[f"{row} | taken by the merge"] = merged(context, clusters, budget)
-        tickets = [twin(ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
+        tickets = [random_twin(ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
         last = statistics.fmean(cut_last(context, longer, each) for each in tickets)
         first = statistics.fmean(
             _accuracy(context, context.train(cut(trained(context), t), "again").model) for t in tickets

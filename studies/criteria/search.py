@@ -33,21 +33,20 @@ from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator
 from splinecut.pruning.methods.channels.gal.method import GAL
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
 from splinecut.pruning.methods.channels.legr import LeGR
 from splinecut.pruning.methods.channels.metapruning.method import MetaPruning, Space
 from splinecut.pruning.methods.channels.metapruning.pruning_net import first_units
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.ticket import Ticket, random_twin
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Ledger, Phase
@@ -71,9 +70,9 @@ def legr(context: RunContext) -> FOUND:
     budget = Budget(0.45, "flops")
     evidence = context.evidence(dense, LEGR, LEGR.search(context, dense, Round(budget)))
     arms = {
-        "legr": drawn(evidence, "legr", LEGR, budget),
-        "norms over all layers": drawn(replace(evidence, found=None), "legr", LEGR, budget),
-        "norms layer by layer": drawn(evidence, "l2", L2(), replace(budget, scope="layer")),
+        "legr": ticket_from_evidence(evidence, "legr", LEGR, budget),
+        "norms over all layers": ticket_from_evidence(replace(evidence, search_result=None), "legr", LEGR, budget),
+        "norms layer by layer": ticket_from_evidence(evidence, "l2", L2(), replace(budget, scope="layer")),
     }
     found = {"dense": accuracy(context, dense)}
     for arm, ticket in arms.items():
@@ -93,7 +92,7 @@ def metapruning(context: RunContext) -> FOUND:
     order = [sorted(fitness).index(one) for one in fitness]
     scratch = [from_scratch(context, Ticket(first_units(groups, widths), groups)) for widths in vectors]
     winner = prune(context, "metapruning", META, budget, recovery=NO_RETRAINING).ticket
-    equal = drawn(context.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
+    equal = ticket_from_evidence(context.evidence(model, L2()), "l2", L2(), replace(budget, scope="layer"))
     return {
         CORRELATION: float(spearmanr(order, scratch).statistic),
         "metapruning | from scratch": from_scratch(context, winner),
@@ -125,7 +124,7 @@ def gal(context: RunContext) -> FOUND:
     dense = context.train(context.build(context.seed), "train").model
     outcome = prune(context, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
     found = {"dense": accuracy(context, dense), **after(context, "gal", outcome.final.model)}
-    tickets = [twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
+    tickets = [random_twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
     distilled = alike(context, dense, copy.deepcopy(dense))
     arms: dict[str, Callable[[Ticket], nn.Module]] = {
         "random, cut first": lambda ticket: alike(context, dense, cut(dense, ticket)),
@@ -140,11 +139,11 @@ def gal(context: RunContext) -> FOUND:
 def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Module:
     """`student` after GAL's adversarial training, without masks."""
     torch.manual_seed(context.seed)
-    judge = discriminator(context.dataset.outputs)
+    discriminator = build_discriminator(context.dataset.outputs)
     whole = copy.deepcopy(teacher).eval().requires_grad_(False)
     groups = context.evidence(student, GAL_).groups
     masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
-    hook = Adversary(whole, judge, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
+    hook = Adversary(whole, discriminator, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
     context.train(masked, Stage(Phase("adversarial"), GAL_._plan(context.plan), in_paper=False), [hook])
     return student
 

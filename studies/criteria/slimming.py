@@ -24,7 +24,7 @@ from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
 from splinecut.pruning.apply import cut
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.draw import drawn
+from splinecut.pruning.draw_ticket import ticket_from_evidence
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
 from splinecut.pruning.engine.stages import Stage
@@ -34,9 +34,8 @@ from splinecut.pruning.methods.channels.early_bird import EarlyBirdTicket
 from splinecut.pruning.methods.channels.gdp import GlobalDynamic
 from splinecut.pruning.methods.channels.sfp import SoftFilters
 from splinecut.pruning.methods.channels.slimming import Slimming
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.refit.least_squares import recalibrate
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.ticket import Ticket, random_twin
 from splinecut.training import devices
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Phase
@@ -80,12 +79,15 @@ def accuracies(context: RunContext) -> dict[str, float]:
 def _compared(context: RunContext, row: str, model: nn.Module, method: Method, budget: Budget) -> dict[str, float]:
     """A criterion's accuracy, its twins' and that of a uniform random choice, for one network and budget."""
     evidence = context.evidence(model, method)
-    ticket = drawn(evidence, row, method, budget)
+    ticket = ticket_from_evidence(evidence, row, method, budget)
 
     def uniform(seed: int) -> Ticket:
-        return drawn(replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer"))
+        return ticket_from_evidence(
+            replace(evidence, seed=seed), "uniform", Random(), Budget(budget.keep, scope="layer")
+        )
 
-    arms = {"": [ticket], " twin": _draws(context, lambda s: twin(ticket, s)), " uniform": _draws(context, uniform)}
+    twins = _draws(context, lambda s: random_twin(ticket, s))
+    arms = {"": [ticket], " twin": twins, " uniform": _draws(context, uniform)}
     found = {}
     for arm, tickets in arms.items():
         both = [list(_after(context, model, each)) for each in tickets]
@@ -112,7 +114,7 @@ def _soft(context: RunContext) -> dict[str, float]:
     row = f"sfp, keep 0.5, {context.plan.epochs} epochs"
     outcome = prune(context, "sfp", SoftFilters(), Budget(0.5, scope="layer"))
     plain = context.train(context.build(context.seed), "train").model
-    tickets = _draws(context, lambda seed: twin(outcome.ticket, seed))
+    tickets = _draws(context, lambda seed: random_twin(outcome.ticket, seed))
     at_the_end = [next(_after(context, plain, ticket)) for ticket in tickets]
     first = cut(context.build(context.seed), tickets[0])
     return {

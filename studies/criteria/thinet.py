@@ -18,10 +18,11 @@ from torch import nn
 
 from splinecut.experiments.measurements import measure
 from splinecut.networks.groups.values import UnitGroup
+from splinecut.pruning.activations import consumer_layers
 from splinecut.pruning.budget import Budget, best, even_keep
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.stages import Stage
-from splinecut.pruning.evidence import Evidence, readers
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Scores
 from splinecut.pruning.methods.channels.thinet import ThiNet, channel_contributions, least_squares
 from splinecut.pruning.ticket import Ticket
@@ -74,15 +75,15 @@ def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> 
 
 def _explained(context: RunContext, method: ThiNet, evidence: Evidence, group: UnitGroup, kept: np.ndarray) -> float:
     """1 - |y - X_kept w|^2 / |y|^2 on images behind those of the probe; w from the probe, as the method takes it."""
-    (reader,) = readers(evidence.model, group)
+    (consumer,) = consumer_layers(evidence.model, group)
     n = len(evidence.probe)
     fresh = channel_contributions(
         evidence.model, [group], context.probe(2 * n)[n:], method.positions, evidence.seed + 1
     )
     factors = np.ones(int(kept.sum()))
     if method.rescale:
-        factors = least_squares(method.parts(evidence, [group])[reader.place], kept)
-    parts = fresh[reader.place]
+        factors = least_squares(method.contributions(evidence, [group])[consumer.place], kept)
+    parts = fresh[consumer.place]
     missing = parts.sum(1) - parts[:, kept] @ factors
     return 1 - float(np.square(missing).sum() / np.square(parts.sum(1)).sum())
 

@@ -20,8 +20,7 @@ from rich.table import Table
 from splinecut.experiments import runner, spec
 from splinecut.experiments.building import run_context
 from splinecut.experiments.measurements import measure
-from splinecut.pruning.methods.weights.random_masks import twin
-from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.ticket import Ticket, random_twin
 from splinecut.pruning.weight_mask import WeightMaskHook
 from splinecut.training import devices
 from splinecut.training.progress import ConsoleProgress
@@ -47,7 +46,7 @@ def accuracies(recipe: str, seed: int, runs: Path) -> dict[str, float]:
         found[method] = record.test["last"]["accuracy"]
         if method in HAVE_TWINS:
             ticket = Ticket.load(runs / experiment.folder / "ticket.safetensors")
-            found[f"{method} (twin)"] = masked_accuracy(experiment, twin(ticket, seed))
+            found[f"{method} (twin)"] = masked_accuracy(experiment, random_twin(ticket, seed))
     return found
 
 

@@ -27,7 +27,8 @@ from torch import Tensor
 from splinecut.experiments import runner
 from splinecut.experiments.building import build_model
 from splinecut.experiments.spec import Experiment
-from splinecut.pruning.detect import RULES, EarlyBird
+from splinecut.pruning.detect import EarlyBird
+from splinecut.pruning.detection_rules import DETECTION_RULES
 from splinecut.training.data import DataSet
 from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
@@ -133,7 +134,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
             raw = {kind: np.array(one["probes"][kind]["matrix"]) for kind in kinds}
             for panel, matrix in zip(row, raw.values(), strict=False):
                 shown = panel.imshow(matrix, cmap="viridis_r", vmin=0, vmax=float(top))
-                panel.contour(matrix, levels=[RULES["paper"].threshold], colors="tab:red", linewidths=1)
+                panel.contour(matrix, levels=[DETECTION_RULES["paper"].threshold], colors="tab:red", linewidths=1)
             _bar(row[-2], shown)
             _bar(row[-1], row[-1].imshow(stretched(raw[kinds[0]]), cmap="viridis_r", vmin=0, vmax=1))
             row[0].set_ylabel(f"{name}\nepoch", fontsize=8)

@@ -27,7 +27,7 @@ from splinecut.geometry.graph import Graph
 from splinecut.geometry.partition import Partition, subdivide
 from splinecut.networks import cost
 from splinecut.pruning.apply import cut
-from splinecut.pruning.draw import draw
+from splinecut.pruning.draw_ticket import draw
 from splinecut.training.data import DataSet
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook

@@ -48,7 +48,7 @@ def prune(
     from splinecut.networks import models, surgery
     from splinecut.pruning.apply import cut
     from splinecut.pruning.budget import Budget
-    from splinecut.pruning.draw import draw
+    from splinecut.pruning.draw_ticket import draw
 
     options = _options(set_ or [])
     network = with_weights(models.build(model, **options["model"]), weights).eval()

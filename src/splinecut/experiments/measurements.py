@@ -14,7 +14,7 @@ from splinecut.networks.model_state import clone_state
 from splinecut.pruning.detect import EarlyBird
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import PruningResult
-from splinecut.pruning.methods.channels.slimming import emptied
+from splinecut.pruning.ticket import emptied
 from splinecut.pruning.weight_mask import nonzeros
 from splinecut.training import energy_model as tx2
 from splinecut.training.evaluate import evaluate

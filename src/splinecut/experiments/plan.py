@@ -6,13 +6,13 @@ pickled. `experiments.building` makes the network and the context of a run from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from splinecut.errors import InputError
 from splinecut.experiments.spec import Experiment
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.detect import RULES
+from splinecut.pruning.detection_rules import DETECTION_RULES
 from splinecut.pruning.engine.stages import Stage, first_training
 from splinecut.pruning.method import Method, Recovery
 from splinecut.pruning.methods.catalogue import resolve_method
@@ -119,9 +119,8 @@ def _detector_facts(experiment: Experiment) -> dict[str, Any] | None:
     spec = experiment.detector
     if spec is None:
         return None
-    rule = RULES[spec.rule]
-    resolved = {"threshold": spec.threshold or rule.threshold, "window": spec.window or rule.window}
-    return {**spec.model_dump(mode="json"), **resolved}
+    rule = DETECTION_RULES[spec.rule].with_overrides(spec.threshold, spec.window)
+    return {**spec.model_dump(mode="json"), **asdict(rule)}
 
 
 def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:

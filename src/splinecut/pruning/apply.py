@@ -12,7 +12,8 @@ from splinecut.networks.inputs import Arguments
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.surgery import Mask
 from splinecut.networks.surgery.finite import check_made
-from splinecut.pruning.refit import least_squares as refitting
+from splinecut.pruning.refit.fold import fold
+from splinecut.pruning.refit.least_squares import least_squares
 from splinecut.pruning.ticket import Ticket
 
 
@@ -35,10 +36,10 @@ def cut(
 ) -> nn.Module:
     """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike.
 
-    refit: None leaves the kept weights as they are; "fold" hands the outgoing weights of removed units to kept ones
-    whose cut they repeat, without data; "least_squares" fits what reads the cut groups to what the whole network
-    sent there, on a `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch
-    norms by what the cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
+    refit: None leaves the kept weights as they are; "fold" gives the outgoing weights of removed units to kept ones
+    whose cut they repeat, without data; "least_squares" fits the next layers to their input in the dense network, on a
+    `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch norms by what the
+    cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
     keeps its weights, and a ProbeWarning names it. A result that is not finite is refused.
     """
     if ticket.groups is None:
@@ -49,9 +50,9 @@ def cut(
         raise InputError("refit='least_squares' needs a probe; pass a few hundred training inputs as probe=")
     smaller = surgery.cut(model, ticket.groups, ticket.keep, optimizer)
     if refit == "fold":
-        refitting.fold(unwrapped(model), smaller, ticket.groups, ticket.keep)
+        fold(unwrapped(model), smaller, ticket.groups, ticket.keep)
     elif refit == "least_squares":
         assert probe is not None
-        refitting.least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
+        least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
     check_made(smaller, unwrapped(model), f"refit={refit!r}")
     return smaller

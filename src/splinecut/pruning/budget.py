@@ -23,7 +23,7 @@ Keep = dict[str, Bool[np.ndarray, " *units"]]
 
 @dataclass(frozen=True)
 class Budget:
-    """The share that stays: `keep` of the channels, weights, FLOPs or blocks.
+    """The fraction that stays: `keep` of the channels, weights, FLOPs or blocks.
 
     scope: "global" ranks all units together, "layer" keeps the same share of every group, "stage" of every set of
            groups of equal width (an input selector is a stage of its own).
@@ -80,6 +80,7 @@ def best(scores: Float[np.ndarray, " n"], k: int) -> Bool[np.ndarray, " n"]:
         return np.full(len(scores), k > 0)
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     keep = scores > least
+    # A threshold alone keeps too many or too few wherever scores repeat, at zero for instance.
     ties = np.flatnonzero(scores == least)
     keep[ties[: k - int(keep.sum())]] = True
     return keep
@@ -136,6 +137,7 @@ def _exactly(scores: dict[str, Float[np.ndarray, " units"]], budget: Budget) -> 
             f"keep {budget.keep:g} of {len(everything)} units is {k}, but a floor of {budget.floor} in {len(scores)} "
             f"groups needs {needed}; use keep {needed / len(everything):.3g} or more, or floor=0"
         )
+    # The floor is taken out before ranking: adding it afterwards would keep more than k.
     keep = protected.copy()
     rest = np.flatnonzero(~protected)
     keep[rest[best(everything[rest], k - needed)]] = True
@@ -148,7 +150,7 @@ def _within_cost(scores: dict[str, Float[np.ndarray, " units"]], budget: Budget,
     names = list(scores)
     owner = np.repeat(np.arange(len(names)), [len(scores[name]) for name in names])
     unit = np.concatenate([np.arange(len(scores[name])) for name in names])
-    order = _leaving_order(scores, budget, groups)
+    order = _removal_order(scores, budget, groups)
 
     def after(n: int) -> Keep:
         keep = {name: np.ones(len(scores[name]), bool) for name in names}
@@ -157,22 +159,24 @@ def _within_cost(scores: dict[str, Float[np.ndarray, " units"]], budget: Budget,
             keep[names[group]][unit[gone]] = False
         return keep
 
-    whole = cost({})
-    if cost(after(len(order))) > budget.keep * whole:
-        least = cost(after(len(order))) / whole
+    dense = cost({})
+    if cost(after(len(order))) > budget.keep * dense:
+        least = cost(after(len(order))) / dense
         raise InputError(
             f"keep {budget.keep:g} of {budget.of} cannot be reached: with a floor of {budget.floor} the network keeps "
             f"at least {least:.3g}; ask for more than that, or lower the floor"
         )
     low, high = 0, len(order)
-    while low < high:  # cost falls as more units leave: the first count that is cheap enough
+    # Bisection for the smallest count of removed units that is cheap enough. A unit's cost depends on what is left of
+    # the layers beside it, so costs cannot be added up; but no removal raises the total, which is all this needs.
+    while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if cost(after(middle)) <= budget.keep * whole else (middle + 1, high)
+        low, high = (low, middle) if cost(after(middle)) <= budget.keep * dense else (middle + 1, high)
     return after(low)
 
 
-def _leaving_order(scores: dict[str, np.ndarray], budget: Budget, groups: Groups) -> Int64[np.ndarray, " removable"]:
-    """All units that may leave, the first to leave first, as positions in the groups one after the other.
+def _removal_order(scores: dict[str, np.ndarray], budget: Budget, groups: Groups) -> Int64[np.ndarray, " removable"]:
+    """Removal order of all units that may leave, as indices into the concatenated groups.
 
     Globally they leave by score. By layer or stage each set loses the same share at any time: the i-th of n units
     leaves when the share (i - 1/2) / n is to go.
@@ -182,6 +186,7 @@ def _leaving_order(scores: dict[str, np.ndarray], budget: Budget, groups: Groups
     order, share = [], []
     for names in _sets(scores, budget.scope, groups):
         places = np.concatenate([starts[name] + np.arange(len(scores[name])) for name in names])
+        # Sorted from best to worst and reversed: of equal scores the later unit leaves first, as in `best`.
         ranked = places[np.argsort(-np.concatenate([scores[name] for name in names]), kind="stable")][::-1]
         order.append(ranked[~protected[ranked]])
         share.append((np.arange(len(order[-1])) + 0.5) / len(ranked))
@@ -190,16 +195,16 @@ def _leaving_order(scores: dict[str, np.ndarray], budget: Budget, groups: Groups
 
 def _merged(order: Sequence[np.ndarray], share: Sequence[np.ndarray]) -> Int64[np.ndarray, " removable"]:
     """The lists merged by share; of equal shares the later list's unit leaves first."""
-    backwards = np.concatenate(order[::-1])
+    backwards = np.concatenate(order[::-1])  # a stable sort then puts the later list first among equal shares
     return backwards[np.argsort(np.concatenate(share[::-1]), kind="stable")]
 
 
 def savings(groups: Groups, budget: Budget) -> dict[str, float]:
-    """What the first unit to leave each group saves, in the budget's currency: 1 of channels, or FLOPs, or weights."""
-    currencies: dict[str, Callable[[Keep | None], int]] = {"flops": groups.flops, "weights": groups.parameters}
-    if budget.of not in currencies:
+    """What the first unit to leave each group saves of the budget: 1 channel, or its FLOPs, or its weights."""
+    costs: dict[str, Callable[[Keep | None], int]] = {"flops": groups.flops, "weights": groups.parameters}
+    if budget.of not in costs:
         return {group.name: 1.0 for group in groups}
-    cost = currencies[budget.of]
+    cost = costs[budget.of]
     return {group.name: float(cost({}) - cost({group.name: np.arange(group.size) > 0})) for group in groups}
 
 
@@ -219,6 +224,6 @@ def even_keep(groups: Groups, budget: Budget) -> Keep:
 
 def _ranks(scores: Float[np.ndarray, " units"]) -> Float[np.ndarray, " units"]:
     n = len(scores)
-    ranks = np.empty(n)
+    ranks = np.empty(n)  # all different, so that ties between groups never decide how many of a group stay
     ranks[np.argsort(-scores, kind="stable")] = (n - np.arange(n) - 0.5) / n
     return ranks

@@ -1,8 +1,8 @@
 """When a network may be pruned: its partition has settled once the codes of a fixed probe stop changing.
 
-You et al. (2022), Sec. 3.3: the code of a sample names the region it lies in; the distance between two moments of
-training is the share of differing bits. Training may stop when the distances in a short queue are all below a
-threshold. The verdict does not look at any pruning method or ratio.
+You et al. (2022), Sec. 3.3: the code of a sample names the region it lies in; the distance between two states of a
+network in training is the share of differing bits. Training may stop when the distances in a short queue are all below
+a threshold. The verdict does not look at any pruning method or ratio.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from splinecut.geometry.codes import Codes, codes, distance, distance_matrix
 from splinecut.geometry.graph import Graph
 from splinecut.networks.model_state import unwrapped
 from splinecut.networks.trace import trace
+from splinecut.pruning.detection_rules import DETECTION_RULES
 
 Compare = Callable[[Sequence[Codes], int], "list[float] | None"]
 """(codes so far, window) -> the distances that must all be small, or None while there are too few codes."""
@@ -43,19 +44,8 @@ def newest_against_each(seen: Sequence[Codes], window: int) -> list[float] | Non
     return [distance(old, seen[-1]) for old in seen[-window - 1 : -1]]
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A way to compare observations, with the threshold and window it is published with."""
-
-    compare: Compare
-    threshold: float
-    window: int
-
-
-RULES = {
-    "paper": Rule(consecutive, threshold=0.15, window=2),  # Sec. 3.3: two distances among three epochs
-    "authors": Rule(newest_against_each, threshold=0.16, window=3),  # their released code
-}
+COMPARE: dict[str, Compare] = {"paper": consecutive, "authors": newest_against_each}
+"""Which distances each rule of `detection_rules` looks at. The functions' names are stored with shared trainings."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +63,10 @@ class Verdict:
 class EarlyBird:
     """Watches a network's partition on a fixed probe and says when it has settled.
 
-        bird = EarlyBird(probe)
+        detector = EarlyBird(probe)
         for epoch in range(epochs):
             train_one_epoch(model)
-            if bird.observe(model).drawn:
+            if detector.observe(model).drawn:
                 break
 
     probe:      (samples, *input), kept as given: training, test or random images, or `image_grid(a, b)`.
@@ -97,14 +87,11 @@ class EarlyBird:
         per_layer: int | None = 4096,
         seed: int = 0,
     ) -> None:
-        if isinstance(rule, str) and rule not in RULES:
-            raise unknown("rule", rule, RULES, "or pass a function of (codes, window)")
-        published = RULES[rule] if isinstance(rule, str) else Rule(rule, threshold=0.15, window=2)
-        self.rule = Rule(
-            published.compare,
-            published.threshold if threshold is None else threshold,
-            published.window if window is None else window,
-        )
+        if isinstance(rule, str) and rule not in COMPARE:
+            raise unknown("rule", rule, COMPARE, "or pass a function of (codes, window)")
+        self.compare = COMPARE[rule] if isinstance(rule, str) else rule
+        published = DETECTION_RULES[rule if isinstance(rule, str) else "paper"]
+        self.rule = published.with_overrides(threshold, window)
         if not 0 < self.rule.threshold <= 1:
             raise InputError(f"threshold must be in (0, 1], got {threshold}; the paper uses 0.15")
         if self.rule.window < 1:
@@ -120,7 +107,7 @@ class EarlyBird:
 
     def facts(self) -> dict[str, Any]:
         """What decides the verdict beside the probe's inputs, as plain JSON."""
-        rule = {"compare": self.rule.compare.__name__, "threshold": self.rule.threshold, "window": self.rule.window}
+        rule = {"compare": self.compare.__name__, "threshold": self.rule.threshold, "window": self.rule.window}
         return {**rule, "every": self.every, "per_layer": self.per_layer, "seed": self.seed, "probe": len(self.probe)}
 
     def observe(self, model: nn.Module) -> Verdict:
@@ -133,10 +120,10 @@ class EarlyBird:
             return self.verdict
         self.seen.append(codes(self._trace(model), self.probe, per_layer=self.per_layer, seed=self.seed))
         self.steps.append(self.calls)
-        distances = self.rule.compare(self.seen, self.rule.window)
+        distances = self.compare(self.seen, self.rule.window)
         largest = max(distances) if distances else None
-        drawn = self.verdict.drawn or (largest is not None and largest < self.rule.threshold)
-        self.verdict = Verdict(drawn, largest, self.calls)
+        has_settled = self.verdict.drawn or (largest is not None and largest < self.rule.threshold)
+        self.verdict = Verdict(has_settled, largest, self.calls)
         return self.verdict
 
     def matrix(self, normalised: bool = False) -> Float[np.ndarray, "observations observations"]:
@@ -158,11 +145,12 @@ class EarlyBird:
         """The graph of `model`: traced once, then only its weights are exchanged."""
         model = unwrapped(model)
         if self._graph is not None:
-            try:
+            try:  # exchanging weights is cheap, tracing is not, and an observation may come every step
                 return self._graph.with_state(model.state_dict())
             except InputError:
                 self._graph = None  # weights derived from parameters, or another network: trace again
         like = next(p for p in model.parameters() if p.is_floating_point())
+        # A copy: tracing runs the network in eval mode, and this one is in the middle of a training.
         self._graph = trace(copy.deepcopy(model).eval(), self.probe[:1]).to(like.dtype, like.device)
         return self._graph
 
@@ -182,7 +170,7 @@ class EarlyBird:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `state` gave."""
         layers, n_units = tuple(state["layers"]), tuple(state["n_units"])
-        units = tuple(held.numpy() for held in state["units"])
+        units = tuple(watched.numpy() for watched in state["units"])
         self.calls, self.steps = state["calls"], list(state["steps"])
         self.verdict = Verdict(*state["verdict"])
         self.seen = [Codes(layers, n_units, units, tuple(p.numpy() for p in packed)) for packed in state["packed"]]

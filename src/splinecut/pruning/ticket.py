@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -59,7 +59,7 @@ class Ticket:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method, as plain JSON
 
     def __post_init__(self) -> None:
-        keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}
+        keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}  # copies: a ticket is a value
         if self.groups is not None:
             self.groups.check(keep)
             keep = {**self.groups.full_keep(), **keep}
@@ -75,7 +75,8 @@ class Ticket:
 
     @cached_property
     def achieved(self) -> Achieved:
-        """What is really kept, whatever was asked."""
+        """What is really kept, whatever the budget says."""
+        # A ticket of blocks also lists all channels, which would hide how many blocks it drops.
         counted = [self.keep[BLOCKS]] if self.kind == "blocks" else list(self.keep.values())
         kept, total = sum(int(k.sum()) for k in counted), sum(k.size for k in counted)
         if self.groups is None:
@@ -166,6 +167,18 @@ class Ticket:
             return cls(keep, from_json(header["groups"]), header["method"], budget, header["options"])
         keep = {name: _unpacked(packed[name], shape) for name, shape in header["shapes"].items()}
         return cls(keep, None, header["method"], budget, header["options"])
+
+
+def emptied(keep: Mapping[str, Bool[np.ndarray, " *units"]]) -> list[str]:
+    """The groups of which nothing stays."""
+    return [name for name, kept in keep.items() if kept.size and not kept.any()]
+
+
+def random_twin(ticket: Ticket, seed: int) -> Ticket:
+    """A ticket with the same count in every layer or group and its units drawn at random: it isolates the criterion."""
+    generator = np.random.default_rng(seed)
+    keep = {name: generator.permuted(kept.reshape(-1)).reshape(kept.shape) for name, kept in ticket.keep.items()}
+    return replace(ticket, keep=keep, method=f"{ticket.method} (random twin)", options={"seed": seed})
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:

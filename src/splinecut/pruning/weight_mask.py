@@ -1,4 +1,4 @@
-"""Removed single weights stay exactly zero in training, whatever momentum and weight decay do."""
+"""Masks of single weights: which are prunable, and a hook that holds removed ones at exactly zero in training."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ class WeightMaskHook(Hook):
 
     def after_backward(self, state: TrainState) -> bool | None:
         state.spared_flops = TRAIN * self.masked_flops(state)
+        # Before the optimizer sees it, so that removed weights gather no momentum.
         for name, gone in self._gone.items():
             gradient = state.model.get_parameter(name).grad
             if gradient is not None:
@@ -99,6 +100,8 @@ class WeightMaskHook(Hook):
         return self._idle
 
     def after_step(self, state: TrainState) -> None:
+        # Again after the step: a hook behind this one may have added to the gradient, and what left when the mask moved
+        # may still have momentum.
         self._fill(state.model)
 
     def _fill(self, model: nn.Module) -> None:

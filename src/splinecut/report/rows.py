@@ -8,6 +8,7 @@ from typing import Any
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import DENSE, label
 from splinecut.experiments.summaries import TEST_POINTS, Estimate, accuracy_or_loss, by_config, numbers, task
+from splinecut.pruning.detection_rules import DETECTION_RULES
 
 SHOWN = tuple(reversed(TEST_POINTS.items()))  # the last weights first
 COSTS = ("parameters", "forward_flops", "paper_flops", "full_flops", "seconds")
@@ -67,21 +68,18 @@ def _group(records: Sequence[Record], runs: Sequence[int]) -> dict[str, Any]:
     }
 
 
-RULES = {"paper": (0.15, 2), "authors": (0.16, 3)}  # threshold and window each rule is published with
-
-
 def bird(record: Record) -> dict[str, Any] | None:
     """What the detector saw, None where there was none: distances by layer, matrices as far as they were stored."""
     pruning, asked = record.pruning, record.spec.get("detector")
     if not pruning or not asked or not pruning.get("distances"):
         return None
-    threshold, window = RULES[asked["rule"]]
+    rule = DETECTION_RULES[asked["rule"]].with_overrides(asked["threshold"], asked["window"])
     return {
         "name": record.name,
         "seed": record.spec.get("seed", 0),
         "rule": asked["rule"],
-        "threshold": threshold if asked["threshold"] is None else asked["threshold"],
-        "window": window if asked["window"] is None else asked["window"],
+        "threshold": rule.threshold,
+        "window": rule.window,
         "every": asked["every"],
         "epochs": record.spec["training"]["epochs"],
         "drawn": len(next(iter(pruning["distances"].values()))) + 1 if pruning["is_early"] else None,

@@ -22,8 +22,8 @@ from splinecut.networks.cut_owners import producer_of
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning import apply
-from splinecut.pruning.draw import draw
-from splinecut.pruning.evidence import unit_cuts
+from splinecut.pruning.draw_ticket import draw
+from splinecut.pruning.unit_parameters import unit_cuts
 
 if TYPE_CHECKING:
     from splinecut.geometry.slices import Slice

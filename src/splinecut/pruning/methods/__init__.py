@@ -1,1 +1,5 @@
-"""The pruning methods, one module or package each; `catalogue` names them."""
+"""The pruning methods, and the catalogue that names them.
+
+One module or package a method: its hyper-parameters, its formula, and the steps in which it differs from the others.
+What several methods share is in `pruning` (values, activations, unit parameters), how they are run in `pruning.engine`.
+"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -72,8 +71,8 @@ def method_class(name: str) -> type[Method]:
 
 def method_name(kind: type[Method]) -> str:
     """The name under which tickets and records know a method: the catalogue's, or where its class stands."""
-    named = (name for name, known in METHODS.items() if known is kind)
-    return next(named, f"{kind.__module__}:{kind.__qualname__}")
+    names = (name for name, each in METHODS.items() if each is kind)
+    return next(names, f"{kind.__module__}:{kind.__qualname__}")
 
 
 def resolve_method(
@@ -95,8 +94,7 @@ def resolve_method(
     else:
         raise InputError(f"method must be a name, a Method or a class of one, got {method!r}")
     check_options(name, kind, options)
-    ranks_by_scope = "scope" in {field.name for field in fields(kind)}
-    scope = {"scope": budget.scope} if budget is not None and ranks_by_scope else {}
+    scope = {"scope": budget.scope} if budget is not None and kind.scope_option else {}
     return name, kind(**{**scope, **options})
 
 

@@ -1,25 +1,28 @@
 """Batch-norm statistics after a cut: corrected by what the cut changes on a probe, or replaced by the probe's.
 
 A trained network's statistics are those of its whole training set. A few hundred inputs know them badly, but both the
-whole and the cut network can be run on the same ones, and the difference is due to the cut alone:
+dense and the cut network can be run on the same ones, and the difference is due to the cut alone:
 
     mean = old mean + (probe's mean after the cut - before),   var = old var x (probe's var after the cut / before)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from splinecut.pruning.evidence import first_input
+from splinecut.errors import InputError
+from splinecut.networks.inputs import Arguments, as_arguments, check_finite, to_model
+from splinecut.networks.model_state import evaluating
+from splinecut.networks.surgery.finite import is_finite
+from splinecut.pruning.activations import input_hooks
+from splinecut.pruning.unit_parameters import BatchNorm
 
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 SMOOTHING = 1e-3  # of the variance divided by: a channel that hardly moves on the probe keeps its variance
 MOST = 100.0  # times which a variance may change; more is an accident of a small probe
 
@@ -66,14 +69,14 @@ def _var_mean(x: Tensor) -> tuple[Float[Tensor, " channels"], Float[Tensor, " ch
 
 def tracking(model: nn.Module) -> dict[str, nn.BatchNorm2d]:
     """The batch norms of a network that normalise by running statistics, by path."""
-    found = {path: module for path, module in model.named_modules() if isinstance(module, NORMS)}
-    return {path: cast(nn.BatchNorm2d, norm) for path, norm in found.items() if norm.running_mean is not None}
+    norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
+    return {path: cast(nn.BatchNorm2d, norm) for path, norm in norms.items() if norm.running_mean is not None}
 
 
 def correct(norm: nn.BatchNorm2d, before: Statistics, stays: Bool[Tensor, " channels"] | None, x: Tensor) -> None:
     """Changes the statistics of `norm` as much as what reaches it on the probe changed, from `before` to `x`.
 
-    stays: which channels of the whole network are left.
+    stays: which channels of the dense network are left.
     """
     assert norm.running_mean is not None and norm.running_var is not None
     after = Statistics()
@@ -81,39 +84,57 @@ def correct(norm: nn.BatchNorm2d, before: Statistics, stays: Bool[Tensor, " chan
     mean, var = torch.as_tensor(before.mean), before.var
     if stays is not None:
         mean, var = mean[stays.to(mean.device)], var[stays.to(var.device)]
+    # Added above and below the line: 0 / 0 of a channel that is silent on the probe becomes 1, no change.
     floor = SMOOTHING * (norm.running_var.double() + norm.eps)
     ratio = ((after.var + floor) / (var + floor)).clamp(1 / MOST, MOST)
     norm.running_mean.add_((after.mean - mean).to(norm.running_mean))
     norm.running_var.mul_(ratio.to(norm.running_var))
 
 
+@torch.no_grad()
+def recalibrate(model: nn.Module, probe: Float[Tensor, "samples *input"] | Arguments) -> None:
+    """Gives every batch norm the mean and variance of what the probe sends it, in one pass, in order.
+
+    For networks whose statistics are no longer of use. Those of a trained network know more than a small probe does;
+    `least_squares` corrects them instead. Where the probe's are not finite, the network is left as it was.
+    """
+    arguments = as_arguments(probe)
+    check_finite(arguments)
+    norms = tracking(model)
+    old = [(buffer, buffer.clone()) for norm in norms.values() for buffer in _running(norm)]
+
+    def take(path: str, x: Tensor) -> None:
+        replace(norms[path], x)
+        if not all(is_finite(buffer) for buffer in _running(norms[path])):
+            raise not_finite(path)
+
+    # Just before each norm runs: what reaches the next one already depends on the new statistics of this one.
+    with evaluating(model), input_hooks(model, {path: partial(take, path) for path in norms}, once=True):
+        try:
+            model(*to_model(arguments, model))
+        except InputError:
+            for buffer, values in old:
+                buffer.copy_(values)
+            raise
+
+
 def replace(norm: nn.BatchNorm2d, x: Tensor) -> None:
     """Gives `norm` the statistics of `x`; the variance stays where there is only one value a channel."""
     assert norm.running_mean is not None and norm.running_var is not None
-    seen = Statistics()
-    seen.add(x)
-    norm.running_mean.copy_(torch.as_tensor(seen.mean))
-    if seen.n_rows > 1:
-        norm.running_var.copy_(seen.var * (seen.n_rows / (seen.n_rows - 1)))
+    statistics = Statistics()
+    statistics.add(x)
+    norm.running_mean.copy_(torch.as_tensor(statistics.mean))
+    if statistics.n_rows > 1:  # torch keeps the unbiased variance
+        norm.running_var.copy_(statistics.var * (statistics.n_rows / (statistics.n_rows - 1)))
 
 
-@contextmanager
-def on_first_input(model: nn.Module, looks: Mapping[str, Any]) -> Iterator[None]:
-    """Calls `looks[path](module, input)` just before the module at `path` runs; once, if it runs more than once."""
-    handles, done = [], set[str]()
+def _running(norm: nn.BatchNorm2d) -> list[Tensor]:
+    return [buffer for name, buffer in norm.named_buffers() if name.startswith("running_")]
 
-    def hook(path: str, module: nn.Module, inputs: tuple[Any, ...], by_name: dict[str, Any]) -> None:
-        if path not in done:
-            done.add(path)
-            looks[path](module, first_input(inputs, by_name).detach())
 
-    for path in looks:
-        module = model.get_submodule(path)
-        handles.append(
-            module.register_forward_pre_hook(lambda m, i, n, path=path: hook(path, m, i, n), with_kwargs=True)
-        )
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def not_finite(path: str) -> InputError:
+    """What is raised where a layer's input on the probe has no finite mean square."""
+    return InputError(
+        f"what the network sends to {path} on the probe must be finite, and its squares too, got NaN or "
+        "infinities; give inputs normalised as in training, and check the network itself on them"
+    )

@@ -1,4 +1,4 @@
-"""One layer's refit: what the whole network sent it, regressed on what the cut network sends, checked on held-out rows.
+"""One layer's refit: its input in the dense network regressed on its input in the cut one, checked on held-out rows.
 
 Let x (units) be what a layer received and x' (kept) what it receives now. Its weights W become W C with x ~ C x'. A
 kept unit is expected to predict itself, so C is shrunk towards that map, C_0, and not towards zero:
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,59 +22,64 @@ from torch import Tensor
 RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean second moment
 UNCHECKED = 1e-2  # the ridge where no row can be held out
 
+Constant = Literal["bias", "norm", "nothing"]
+"""What takes up a constant difference: the layer's bias, the batch norm behind it in any case, or nothing."""
+
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """x ~ made_of x' + what the means leave over.
+class LayerFit:
+    """x ~ coefficients x' + offset.
 
-    made_of: (units, kept).
-    missing: (units,) mean of x - made_of x', which a bias takes up; zero where nothing can.
-    error:   on held-out rows, of what the layer receives in all; None where no row was held out.
-    before:  the same without any refit.
+    coefficients: (units, kept), C above.
+    offset:       (units,) mean of x - C x', which a bias takes up; zero where nothing can.
+    error:        on held-out rows, of the layer's output; None where no row was held out.
+    unfitted:     the same error with the weights as they are.
     """
 
-    made_of: Float[Tensor, "units kept"]
-    missing: Float[Tensor, " units"]
+    coefficients: Float[Tensor, "units kept"]
+    offset: Float[Tensor, " units"]
     error: float | None = None
-    before: float | None = None
+    unfitted: float | None = None
 
 
-def fitted(
-    whole: Float[Tensor, "rows units"],
-    left: Float[Tensor, "rows kept"],
+def fit_layer(
+    dense: Float[Tensor, "rows units"],
+    cut: Float[Tensor, "rows kept"],
     kept: Bool[Tensor, " units"],
     outgoing: Float[Tensor, "units units"],
     is_held: Bool[Tensor, " rows"],
-    constant: str,
-) -> Fit | None:
+    constant: Constant,
+) -> LayerFit | None:
     """The best refit of a layer, or None where the held-out error is smaller with its weights as they are.
 
-    whole, left: what is sent to the layer by the whole network and by the cut one, row by row; float64.
-    outgoing:    B = W^T W, which says how much an error in each unit matters.
-    constant:    what takes up constant differences: "bias", "norm" (the batch norm behind, in any case), or "nothing".
+    dense, cut: the layer's input in the dense network and in the cut one, row by row; float64.
+    outgoing:   B = W^T W, which says how much an error in each unit matters.
+    is_held:    which rows are held out; rows of one sample must be on one side.
     """
-    difference = whole.clone()
-    difference[:, kept] -= left
+    difference = dense.clone()
+    difference[:, kept] -= cut  # x - C_0 x': what the cut changed, which D is to explain
     if not is_held.any() or is_held.all():
-        return _solution(whole, left, kept, difference, UNCHECKED, constant)
-    centres = _centres(left[~is_held], difference[~is_held], constant)
-    path = _Path.of(left[~is_held] - centres[0], difference[~is_held] - centres[1], outgoing)
-    held = left[is_held] - centres[0], difference[is_held] - centres[1]
+        return _solution(dense, cut, kept, difference, UNCHECKED, constant)
+    centres = _centres(cut[~is_held], difference[~is_held], constant)
+    path = _RidgePath.of(cut[~is_held] - centres[0], difference[~is_held] - centres[1], outgoing)
+    # Held-out rows are centred by the fitting rows' means: their own would not be known to the refitted network.
+    held = cut[is_held] - centres[0], difference[is_held] - centres[1]
     errors = path.errors(*held, RIDGES)
-    without = _weighted(difference[is_held] if constant == "bias" else held[1], outgoing)
+    # A batch norm behind takes up constants without any refit, so they count only where a bias would have to.
+    unfitted = _weighted(difference[is_held] if constant == "bias" else held[1], outgoing)
     if constant == "bias":  # may be corrected alone
         errors.append(_weighted(held[1], outgoing))
     best = min(range(len(errors)), key=errors.__getitem__)
-    if not errors[best] < without:
+    if not errors[best] < unfitted:
         return None
     ridge = RIDGES[best] if best < len(RIDGES) else torch.inf
-    return _solution(whole, left, kept, difference, ridge, constant, errors[best], without)
+    return _solution(dense, cut, kept, difference, ridge, constant, errors[best], unfitted)
 
 
-def _centres(left: Tensor, difference: Tensor, constant: str) -> tuple[Tensor, Tensor]:
-    if constant == "nothing":
-        return left.new_zeros(left.shape[1]), left.new_zeros(difference.shape[1])
-    return left.mean(0), difference.mean(0)
+def _centres(cut: Tensor, difference: Tensor, constant: Constant) -> tuple[Tensor, Tensor]:
+    if constant == "nothing":  # an offset could not be expressed, so the fit goes through the origin
+        return cut.new_zeros(cut.shape[1]), cut.new_zeros(difference.shape[1])
+    return cut.mean(0), difference.mean(0)
 
 
 def _weighted(rows: Float[Tensor, "rows units"], outgoing: Float[Tensor, "units units"]) -> float:
@@ -82,28 +88,29 @@ def _weighted(rows: Float[Tensor, "rows units"], outgoing: Float[Tensor, "units 
 
 
 def _solution(
-    whole: Tensor,
-    left: Tensor,
+    dense: Tensor,
+    cut: Tensor,
     kept: Tensor,
     difference: Tensor,
     ridge: float,
-    constant: str,
+    constant: Constant,
     error: float | None = None,
-    before: float | None = None,
-) -> Fit:
-    made_of = whole.new_zeros(len(kept), left.shape[1])
-    made_of[kept] = torch.eye(left.shape[1], dtype=whole.dtype)
-    centres = _centres(left, difference, constant)
+    unfitted: float | None = None,
+) -> LayerFit:
+    """The fit on all rows at this ridge; an infinite one leaves C_0 and corrects the bias alone."""
+    coefficients = dense.new_zeros(len(kept), cut.shape[1])
+    coefficients[kept] = torch.eye(cut.shape[1], dtype=dense.dtype)
+    centres = _centres(cut, difference, constant)
     if ridge < torch.inf:
-        path = _Path.of(left - centres[0], difference - centres[1], None)
-        made_of += path.coefficients(ridge).T
-    missing = whole.mean(0) - made_of @ left.mean(0) if constant == "bias" else whole.new_zeros(len(kept))
-    return Fit(made_of, missing, error, before)
+        path = _RidgePath.of(cut - centres[0], difference - centres[1], None)
+        coefficients += path.coefficients(ridge).T
+    offset = dense.mean(0) - coefficients @ cut.mean(0) if constant == "bias" else dense.new_zeros(len(kept))
+    return LayerFit(coefficients, offset, error, unfitted)
 
 
 @dataclass(frozen=True, eq=False)
-class _Path:
-    """Ridge regressions of `difference` on `left` for any ridge, by one eigendecomposition of the Gram matrix.
+class _RidgePath:
+    """Ridge regressions of `difference` on `cut` for any ridge, by one eigendecomposition of the Gram matrix.
 
     With Gram matrix V diag(d) V^T and cross products Y, the coefficients are V diag(1 / (d + ridge)) V^T Y.
     """
@@ -114,11 +121,12 @@ class _Path:
     outgoing: Float[Tensor, "units units"] | None
 
     @classmethod
-    def of(cls, left: Tensor, difference: Tensor, outgoing: Tensor | None) -> _Path:
-        values, vectors = torch.linalg.eigh(left.T @ left / len(left))
-        return cls(values.clamp_min(0), vectors, vectors.T @ (left.T @ difference / len(left)), outgoing)
+    def of(cls, cut: Tensor, difference: Tensor, outgoing: Tensor | None) -> _RidgePath:
+        values, vectors = torch.linalg.eigh(cut.T @ cut / len(cut))
+        # Rounding makes small eigenvalues negative, and with a small ridge the inverse would explode.
+        return cls(values.clamp_min(0), vectors, vectors.T @ (cut.T @ difference / len(cut)), outgoing)
 
-    def shrunk(self, ridge: float) -> Float[Tensor, " kept"]:
+    def shrinkage(self, ridge: float) -> Float[Tensor, " kept"]:
         """1 / (d + ridge of the mean d); zero everywhere where nothing moves."""
         mean = self.values.mean()
         if not mean > torch.finfo(mean.dtype).tiny / torch.finfo(mean.dtype).eps:
@@ -126,15 +134,19 @@ class _Path:
         return 1 / (self.values + ridge * mean)
 
     def coefficients(self, ridge: float) -> Float[Tensor, "kept units"]:
-        return self.vectors @ (self.shrunk(ridge)[:, None] * self.cross)
+        return self.vectors @ (self.shrinkage(ridge)[:, None] * self.cross)
 
-    def errors(self, left: Tensor, difference: Tensor, ridges: Sequence[float]) -> list[float]:
-        """The error on other rows for each ridge, weighted by the outgoing products."""
+    def errors(self, cut: Tensor, difference: Tensor, ridges: Sequence[float]) -> list[float]:
+        """The error on other rows for each ridge, weighted by the outgoing products.
+
+        With s the shrinkage it is a quadratic form, |difference|^2 - 2 <s, linear> + <s, square s>, so that one pass
+        over the rows serves all ridges.
+        """
         assert self.outgoing is not None
-        rotated = left @ self.vectors
-        gram, crossed = rotated.T @ rotated / len(left), rotated.T @ difference / len(left)
+        rotated = cut @ self.vectors
+        gram, crossed = rotated.T @ rotated / len(cut), rotated.T @ difference / len(cut)
         weighted = self.cross @ self.outgoing
         linear, square = (weighted * crossed).sum(1), gram * (weighted @ self.cross.T)
         alone = _weighted(difference, self.outgoing)
-        scales = [self.shrunk(ridge) for ridge in ridges]
-        return [max(0.0, (alone - 2 * scale @ linear + scale @ square @ scale).item()) for scale in scales]
+        shrinkages = [self.shrinkage(ridge) for ridge in ridges]
+        return [max(0.0, (alone - 2 * s @ linear + s @ square @ s).item()) for s in shrinkages]

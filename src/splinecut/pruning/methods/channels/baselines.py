@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import nn
 
-from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget
-from splinecut.pruning.evidence import Evidence, selector_scale
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
+from splinecut.pruning.unit_parameters import filter_norm
 
 
 @dataclass(frozen=True)
@@ -27,10 +24,6 @@ class Random(Method):
         generator = np.random.default_rng(evidence.seed)
         return {group.name: generator.random(group.size) for group in evidence.groups}
 
-    def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """Drawing numbers is free."""
-        return 0
-
 
 @dataclass(frozen=True)
 class L2(Method):
@@ -39,23 +32,8 @@ class L2(Method):
     reference: ClassVar[str] = "Li et al. 2017, with the L2 norm"
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        return {group.name: self.of_group(evidence.model, group) for group in evidence.groups}
+        return {group.name: filter_norm(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A multiplication and an addition for every weight."""
         return 2 * evidence.groups.parameters()
-
-    def of_group(self, model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
-        if group.kind == "selector":
-            return selector_scale(model, group)
-        squares = np.zeros(group.size)
-        for producer in group.producers:
-            assert producer.weight is not None
-            weight = model.get_parameter(producer.weight).detach().double().movedim(producer.axis, 0).flatten(1)
-            add_rows(squares, group.rows(producer), weight.square().sum(1))
-        return np.sqrt(squares)
-
-
-def add_rows(total: np.ndarray, rows: np.ndarray, values: torch.Tensor) -> None:
-    """Adds each row's value to the unit it belongs to."""
-    np.add.at(total, rows[rows >= 0], values.cpu().numpy()[rows >= 0])

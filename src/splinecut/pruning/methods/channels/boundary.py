@@ -33,6 +33,7 @@ from splinecut.networks.trace import trace
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
+from splinecut.pruning.options import Count
 from splinecut.training.ledger import FORWARD, Ledger, Phase
 
 if TYPE_CHECKING:
@@ -50,14 +51,8 @@ class BoundaryKinks(Method):
     reference: ClassVar[str] = "splinecut; the idea of You et al. 2022, Sec. 3.2, made exact"
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
 
-    slices: int = 8
-    max_regions: int = 200_000
-
-    def __post_init__(self) -> None:
-        if self.slices < 1 or self.max_regions < 1:
-            raise InputError(
-                f"slices and max_regions must be at least 1, got {self.slices} and {self.max_regions}; 8 and 200000 do"
-            )
+    slices: Count = 8
+    max_regions: Count = 200_000
 
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """The scores, which no budget changes: runs with a training in common count their kinks once."""
@@ -73,21 +68,21 @@ class BoundaryKinks(Method):
             "residual": context.residual,
             "network": weights_digest(model),
         }
-        with context.search_cache("kinks", decided) as memory:
-            return {name: np.array(values) for name, values in memory.get_or_compute("scores", count).items()}
+        with context.search_cache("kinks", decided) as cache:
+            return {name: np.array(values) for name, values in cache.get_or_compute("scores", count).items()}
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        if evidence.found is not None:
-            return dict(evidence.found)
+        if evidence.search_result is not None:
+            return dict(evidence.search_result)
         graph, regions = self._scene(evidence)
         self._refuse_crowds(graph, regions)
-        found = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
+        effects = shaping((self._partition(graph, region) for region in regions), owners(graph, evidence.groups))
         ends = np.cumsum([group.size for group in evidence.groups])[:-1]
-        return dict(zip((group.name for group in evidence.groups), np.split(found.scores(), ends), strict=True))
+        return dict(zip((group.name for group in evidence.groups), np.split(effects.scores(), ends), strict=True))
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward pass for every input of the probe and, about, for every region of the slices; none once found."""
-        if evidence.found is not None:
+        if evidence.search_result is not None:
             return 0
         graph, regions = self._scene(evidence)
         n_regions = sum(estimate_regions(graph, region) for region in regions)
@@ -138,8 +133,8 @@ def shaping(partitions: Iterable[Partition], owned: CutOwners) -> Shaping:
     """What each unit does on all the partitions together."""
     kinks, beside, length = (np.zeros(owned.n_units) for _ in range(3))
     for partition in partitions:
-        made = partition.kinks()
-        kinks += owned.total(owned(made.layer, made.unit), np.ones(len(made)))
+        bends = partition.kinks()
+        kinks += owned.total(owned(bends.layer, bends.unit), np.ones(len(bends)))
         edges = partition.neighbours()
         owner = owned(edges.layer, edges.unit)
         length += owned.total(owner, np.linalg.norm(np.diff(partition.vertices[edges.ends], axis=1)[:, 0], axis=1))
@@ -151,9 +146,10 @@ def _beside(
     partition: Partition, owned: CutOwners, owner: Int64[np.ndarray, " edges"], regions: Int64[np.ndarray, "edges 2"]
 ) -> Float[np.ndarray, " units"]:
     line = partition.boundary()
-    held = np.bincount(line.region, line.lengths, minlength=len(partition))
+    inside = np.bincount(line.region, line.lengths, minlength=len(partition))
+    # A unit and a region are counted once, however many edges of the region lie on its cut.
     pairs = np.unique(np.stack([np.repeat(owner, 2), regions.reshape(-1)], axis=1), axis=0)
-    return owned.total(pairs[:, 0], held[pairs[:, 1]])
+    return owned.total(pairs[:, 0], inside[pairs[:, 1]])
 
 
 def _rounded(values: Float[np.ndarray, " units"]) -> Float[np.ndarray, " units"]:

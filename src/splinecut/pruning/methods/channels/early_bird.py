@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool
+from pydantic import Field
 from torch import nn
 
-from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
@@ -40,15 +40,8 @@ class EarlyBirdTicket(Slimming):
     state: ClassVar[str] = "when its mask has settled"
     reference: ClassVar[str] = "You et al. 2020"
 
-    window: int = 5  # masks, the newest included
-    threshold: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.window < 2:
-            raise InputError(f"window must hold at least 2 masks, got {self.window}; You et al. (2020) use 5")
-        if not 0 <= self.threshold <= 1:
-            raise InputError(f"threshold must be in [0, 1], got {self.threshold}; You et al. (2020) use 0.1")
+    window: Annotated[int, Field(ge=2)] = 5  # masks, the newest included
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.1
 
     @property
     def recovery(self) -> Recovery:

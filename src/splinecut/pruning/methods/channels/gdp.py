@@ -21,27 +21,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.model_state import evaluating
+from splinecut.pruning.activations import ConsumerLayer, consumer_layers
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.schedules import shortened
 from splinecut.pruning.engine.stages import Stage
-from splinecut.pruning.evidence import Evidence, Reader, readers
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import add_rows
-from splinecut.pruning.methods.channels.sfp import filters
-from splinecut.pruning.methods.channels.slimming import norms_of
-from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.options import Count, Share
+from splinecut.pruning.unit_parameters import BatchNorm, add_per_unit, batch_norms, filters
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import TRAIN, Phase
 
@@ -62,18 +61,9 @@ class GlobalDynamic(Method):
     reference: ClassVar[str] = "Lin et al. 2018"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
 
-    share: float = 0.3
-    batches: int = 100
-    batch_size: int = 32
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise InputError(f"share must be in (0, 1], got {self.share}; 0.3 is ours")
-        if self.batches < 1 or self.batch_size < 2:
-            raise InputError(
-                f"batches must be at least 1 and batch_size 2, got {self.batches} and {self.batch_size}; "
-                "Lin et al. (2018) use 100 of 32"
-            )
+    share: Share = 0.3
+    batches: Count = 100
+    batch_size: Annotated[int, Field(ge=2)] = 32  # a batch norm cannot normalise a single image
 
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Scores:
         """Trains the network under its moving mask; the scores of the last choice."""
@@ -92,8 +82,8 @@ class GlobalDynamic(Method):
         return gates.scores
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        if evidence.found is not None:
-            return evidence.found
+        if evidence.search_result is not None:
+            return evidence.search_result
         inputs, labels = evidence.labelled()
         total = {group.name: np.zeros(group.size) for group in evidence.groups}
         n_batches = max(1, len(inputs) // self.batch_size)
@@ -104,7 +94,7 @@ class GlobalDynamic(Method):
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A forward and a backward pass of the probe; nothing where the search has scored, and paid, already."""
-        return 0 if evidence.found is not None else TRAIN * evidence.n_inputs * forward_flops
+        return 0 if evidence.search_result is not None else TRAIN * evidence.n_inputs * forward_flops
 
 
 def gate_derivatives(
@@ -115,22 +105,22 @@ def gate_derivatives(
     A gate that multiplies gamma and beta (or w and b) has the derivative gamma dL/dgamma + beta dL/dbeta.
     """
     gated = {group.name: _gated(model, group) for group in groups}
-    parameters = {id(p): p for found in gated.values() for p, _, _ in found}
+    parameters = {id(p): p for triples in gated.values() for p, _, _ in triples}
     with batch_statistics(model), torch.enable_grad():
         like = next(model.parameters())
         loss = functional.cross_entropy(model(x.to(like.device, like.dtype)), y.to(like.device))
         gradients = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
     result = {group.name: np.zeros(group.size) for group in groups}
-    for name, found in gated.items():
-        for parameter, axis, units in found:
+    for name, triples in gated.items():
+        for parameter, axis, units in triples:
             product = (parameter.detach() * gradients[id(parameter)]).double().movedim(axis, 0)
-            add_rows(result[name], units, product.reshape(len(product), -1).sum(1))
+            add_per_unit(result[name], units, product.reshape(len(product), -1).sum(1))
     return result
 
 
 def _gated(model: nn.Module, group: UnitGroup) -> list[tuple[nn.Parameter, int, Int64[np.ndarray, " rows"]]]:
     """The parameters that a gate on each unit multiplies, the axis of the units, and the unit of each row."""
-    norms = norms_of(model, group)
+    norms = batch_norms(model, group)
     if not norms:
         return list(filters(model, group))
     return [(p, 0, units) for norm, units in norms for p in (norm.weight, norm.bias) if p is not None]
@@ -139,7 +129,7 @@ def _gated(model: nn.Module, group: UnitGroup) -> list[tuple[nn.Parameter, int, 
 @contextmanager
 def batch_statistics(model: nn.Module) -> Iterator[None]:
     """The network in eval mode, but batch norms look at the batch; what they have gathered is put back afterwards."""
-    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     gathered = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     with evaluating(model):
         for norm in norms:
@@ -171,9 +161,9 @@ class Gates(Hook):
         return select(self.scores, self.budget, self.groups)
 
     def start(self, state: TrainState) -> None:
-        found = [reader for group in self.groups for reader in readers(state.model, group)]
-        for path in {reader.module for reader in found}:
-            is_linear = next(reader.is_linear for reader in found if reader.module == path)
+        consumers = [consumer for group in self.groups for consumer in consumer_layers(state.model, group)]
+        for path in {consumer.module for consumer in consumers}:
+            is_linear = next(consumer.is_linear for consumer in consumers if consumer.module == path)
             handle = state.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
             self._handles.append(handle)
         if self.scores:
@@ -192,7 +182,7 @@ class Gates(Hook):
         self._handles = []
 
     def _choose(self, state: TrainState) -> None:
-        self._open = {}
+        self._open = {}  # closed units have no gradient: scored behind their gates, none could come back
         self.scores = self.score(state)
         self._close(state.model)
         self._forget(state)
@@ -201,9 +191,9 @@ class Gates(Hook):
         keep, like = self.keep, next(model.parameters())
         self._open = {}
         for group in self.groups:
-            for reader in readers(model, group):
-                passes = self._open.setdefault(reader.module, _all_open(model, reader, like))
-                passes[torch.from_numpy(reader.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
+            for consumer in consumer_layers(model, group):
+                passes = self._open.setdefault(consumer.module, _all_open(model, consumer, like))
+                passes[torch.from_numpy(consumer.columns[~keep[group.name]].reshape(-1)).to(like.device)] = 0
 
     def _gate(self, path: str, is_linear: bool) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...] | None]:
         def gate(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -232,5 +222,5 @@ class Gates(Hook):
         self.scores = {name: values.cpu().double().numpy() for name, values in state.items()}
 
 
-def _all_open(model: nn.Module, reader: Reader, like: Tensor) -> Float[Tensor, " inputs"]:
-    return torch.ones(model.get_parameter(reader.key).shape[1], device=like.device)
+def _all_open(model: nn.Module, consumer: ConsumerLayer, like: Tensor) -> Float[Tensor, " inputs"]:
+    return torch.ones(model.get_parameter(consumer.key).shape[1], device=like.device)

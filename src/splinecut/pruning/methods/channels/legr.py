@@ -29,8 +29,9 @@ from splinecut.pruning import apply
 from splinecut.pruning.budget import Budget, Keep, best, select
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.options import Count, NotNegative, NotNegativeInt, Positive, Share
 from splinecut.pruning.ticket import Ticket
+from splinecut.pruning.unit_parameters import filter_norm
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.evaluate import evaluate
 from splinecut.training.hooks import Hook, TrainState
@@ -61,7 +62,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Searched:
+class RankingSearch:
     """The best ranking, and the loss of every candidate in the order they were tried."""
 
     ranking: Ranking
@@ -80,38 +81,30 @@ class LeGR(Method):
 
     reference: ClassVar[str] = "Chin et al. 2020"
 
-    population: int = 64
-    tournament: int = 16
-    candidates: int = 400
-    mutated: float = 0.1
-    steps: int = 200
-    learning_rate: float = 0.01
-    batch_size: int = 128
-    weight_decay: float = 5e-4
-    search_keep: float = 0.5
-    least: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("population", "tournament", "candidates", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; the authors use {_of(name)}")
-        for name in ("mutated", "search_keep", "least"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; the default is {_of(name)}")
+    population: Count = 64
+    tournament: Count = 16
+    candidates: Count = 400
+    mutated: Share = 0.1
+    steps: NotNegativeInt = 200
+    learning_rate: Positive = 0.01
+    batch_size: Count = 128
+    weight_decay: NotNegative = 5e-4
+    search_keep: Share = 0.5
+    least: Share = 0.1
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         squares = squared_norms(evidence.model, evidence.groups)
-        ranking = evidence.found.ranking if evidence.found else identity(len(squares))
+        ranking = evidence.search_result.ranking if evidence.search_result else identity(len(squares))
         return ranking.scores(squares)
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A multiplication and an addition for every weight."""
         return 2 * evidence.groups.parameters()
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         return select(lifted(scores, self.least), budget, groups)
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> RankingSearch:
         if not len(context.dataset.validation):
             raise InputError(
                 "legr compares candidates on validation images and there are none; set data.validation=0.1"
@@ -119,13 +112,12 @@ class LeGR(Method):
         groups = context.evidence(model, self).groups
         squares = squared_norms(model, groups)
         decides = {"weights": weights_digest(model), "options": asdict(self), "residual": context.residual}
-        with context.search_cache("legr", decides) as memory:
+        with context.search_cache("legr", decides) as cache:
 
             def loss(ranking: Ranking) -> float:
-                found = memory.get_or_compute(
-                    ranking.key, partial(self._loss, context, model, groups, ranking.scores(squares))
-                )
-                return math.inf if found is None else found
+                compute = partial(self._loss, context, model, groups, ranking.scores(squares))
+                cached = cache.get_or_compute(ranking.key, compute)
+                return math.inf if cached is None else cached  # None: JSON has no infinity
 
             spread = np.array([values.std() for values in squares.values()])
             return evolve(self, spread, loss, np.random.default_rng([context.seed, len(squares)]))
@@ -173,7 +165,7 @@ class _StopAfter(Hook):
 
 def squared_norms(model: nn.Module, groups: Groups) -> dict[str, Float[np.ndarray, " units"]]:
     """|w|^2 of every unit, added over the layers that make it."""
-    return {group.name: L2().of_group(model, group) ** 2 for group in groups}
+    return {group.name: filter_norm(model, group) ** 2 for group in groups}
 
 
 def identity(n_layers: int) -> Ranking:
@@ -184,7 +176,7 @@ def identity(n_layers: int) -> Ranking:
 def lifted(scores: Scores, least: float) -> Scores:
     """Scores under which the best `least` of every layer leave after all other units; orders within both stay."""
     values = np.concatenate(list(scores.values()))
-    height = values.max() - values.min() + 1
+    height = values.max() - values.min() + 1  # lifts a unit above every other
     return {name: value + height * best(value, math.ceil(least * len(value) - 1e-9)) for name, value in scores.items()}
 
 
@@ -193,7 +185,7 @@ def evolve(
     spread: Float[np.ndarray, " layers"],
     loss: Callable[[Ranking], float],
     generator: np.random.Generator,
-) -> Searched:
+) -> RankingSearch:
     """Regularised evolution: the best of a random few is changed a little, the child enters, the oldest leaves.
 
     spread: standard deviation of each layer's ranks, the size of a change of kappa. The last of the first generation
@@ -203,7 +195,7 @@ def evolve(
     alive: list[tuple[float, Ranking]] = []
     champion, losses = (math.inf, identity(len(spread))), []
     for i in range(legr.candidates):
-        sigma = 1 - i / (1.25 * legr.candidates)
+        sigma = 1 - i / (1.25 * legr.candidates)  # changes get smaller, and never vanish
         child = identity(len(spread))
         if i < n_first - 1:
             child = _changed(child, np.arange(len(spread)), sigma, spread, generator)
@@ -213,11 +205,11 @@ def evolve(
             n_changed = max(1, round(legr.mutated * len(spread)))
             which = generator.choice(len(spread), n_changed, replace=False)
             child = _changed(parent, which, sigma, spread, generator)
-            alive.pop(0)
+            alive.pop(0)  # the oldest, not the worst (Real et al. 2019): a lucky loss does not live for ever
         alive.append((loss(child), child))
         losses.append(alive[-1][0])
         champion = min(champion, alive[-1], key=lambda one: one[0])
-    return Searched(champion[1], losses)
+    return RankingSearch(champion[1], losses)
 
 
 def _changed(
@@ -228,7 +220,3 @@ def _changed(
     alpha[which] *= np.exp(generator.normal(0, sigma, len(which)))
     kappa[which] += generator.normal(0, spread[which])
     return replace(ranking, alpha=alpha, kappa=kappa)
-
-
-def _of(name: str) -> Any:
-    return LeGR.__dataclass_fields__[name].default

@@ -15,24 +15,24 @@ at the end by their scale.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 from torch import Tensor, nn
 
 from splinecut.networks.groups.read import groups as read_groups
-from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.networks.groups.values import Groups
 from splinecut.networks.inputs import as_arguments, count
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Recovery, Round
 from splinecut.pruning.methods.channels.baselines import L2
-from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.refit.batch_norms import recalibrate
+from splinecut.pruning.unit_parameters import filters
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import FORWARD, Phase
 
@@ -101,6 +101,7 @@ class ZeroShortest(Hook):
         zeroed = {name: ~kept for name, kept in self.keep.items() if name in has_filters}
         state.history[-1]["regrown"] = sum(int((scores[name][gone] > 0).sum()) for name, gone in zeroed.items())
         self.keep = select(scores, self.budget, self.groups)
+        # Weights only: a filter without gradient can grow back by its momentum alone.
         zero_filters(state.model, self.groups, self.keep)
         return False
 
@@ -113,17 +114,8 @@ class ZeroShortest(Hook):
 
 @torch.no_grad()
 def zero_filters(model: nn.Module, groups: Groups, keep: Keep) -> None:
-    """Sets the filters and biases of removed units to zero, in place; norms, momentum and readers stay as they are."""
+    """Sets the filters and biases of removed units to zero, in place; norms, momentum and next layers stay."""
     for group in groups:
         for tensor, axis, units in filters(model, group):
             gone = np.flatnonzero((units >= 0) & ~keep[group.name][units])
             tensor.index_fill_(axis, torch.from_numpy(gone).to(tensor.device), 0)
-
-
-def filters(model: nn.Module, group: UnitGroup) -> Iterator[tuple[nn.Parameter, int, Int64[np.ndarray, " rows"]]]:
-    """The weights and biases that make a group's units, the axis its rows lie on, and the unit of each row."""
-    for producer in group.producers:
-        if producer.weight is not None:
-            yield model.get_parameter(producer.weight), producer.axis, group.rows(producer)
-            if producer.bias is not None:
-                yield model.get_parameter(producer.bias), 0, group.rows(producer)

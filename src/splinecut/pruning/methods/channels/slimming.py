@@ -11,22 +11,19 @@ lets layers go empty, as the reference does; that is said aloud.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-from jaxtyping import Bool, Float, Int64
 from torch import nn
 
-from splinecut.errors import InputError
-from splinecut.networks.groups.values import UnitGroup
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.schedules import geometric
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import L2, add_rows
-from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.options import Count, NotNegative
+from splinecut.pruning.ticket import emptied
+from splinecut.pruning.unit_parameters import BatchNorm, batch_norm_scale, batch_norms
 from splinecut.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ class ShrinkScales(Hook):
 
     def after_backward(self, state: TrainState) -> None:
         for module in state.model.modules():
-            if isinstance(module, NORMS) and module.weight is not None and module.weight.grad is not None:
+            if isinstance(module, BatchNorm) and module.weight is not None and module.weight.grad is not None:
                 module.weight.grad.add_(module.weight.detach().sign(), alpha=self.strength)
 
 
@@ -55,11 +52,7 @@ class Slimming(Method):
     reference: ClassVar[str] = "Liu et al. 2017"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "select"
 
-    l1: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if self.l1 < 0:
-            raise InputError(f"l1 must not be negative, got {self.l1}; 0 trains without the penalty")
+    l1: NotNegative = 1e-4
 
     def hooks(self, context: RunContext, model: nn.Module, budget: Budget) -> Sequence[Hook]:
         return (ShrinkScales(self.l1),) if self.l1 else ()
@@ -68,11 +61,11 @@ class Slimming(Method):
         return {"l1": self.l1} if self.l1 else {}
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
-        return {group.name: scales(evidence.model, group) for group in evidence.groups}
+        return {group.name: batch_norm_scale(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """Reading scales off is free; units without a norm cost what L2 costs."""
-        bare = [group for group in evidence.groups if not norms_of(evidence.model, group)]
+        bare = [group for group in evidence.groups if not batch_norms(evidence.model, group)]
         weights = [producer.weight for group in bare for producer in group.producers if producer.weight]
         return sum(2 * evidence.model.get_parameter(weight).numel() for weight in weights)
 
@@ -94,48 +87,7 @@ class SlimmingIterative(Slimming):
 
     reference: ClassVar[str] = "Liu et al. 2017, in rounds"
 
-    n_rounds: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        geometric(Budget(1.0), self.n_rounds)
+    n_rounds: Count = 3
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         return geometric(budget, self.n_rounds)
-
-
-def emptied(keep: Mapping[str, Bool[np.ndarray, " *units"]]) -> list[str]:
-    """The groups of which nothing stays."""
-    return [name for name, kept in keep.items() if kept.size and not kept.any()]
-
-
-def scales(model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units"]:
-    """|gamma| of each unit, added up over its norms; the length of its filters where it has none."""
-    norms = norms_of(model, group)
-    if not norms:
-        return L2().of_group(model, group)
-    total = np.zeros(group.size)
-    for norm, units in norms:
-        add_rows(total, units, norm.weight.detach().abs().double())
-    return total
-
-
-Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
-
-
-def norms_of(model: nn.Module, group: UnitGroup) -> list[tuple[Norm, Int64[np.ndarray, " channels"]]]:
-    """The batch norms that scale a group's units, each with the unit of every channel (-1: none).
-
-    They are those right behind the layers that make the units. Where such a layer has none (the stream of a
-    pre-activation network), they are all norms through which the units are read.
-    """
-    if all(producer.norm for producer in group.producers):
-        found = [(str(producer.norm), group.rows(producer)) for producer in group.producers]
-    else:
-        owned = [(*member.key.rpartition("."), member) for member in group.role("follower")]
-        found = [(path, member.units) for path, _, name, member in owned if name == "weight"]
-    return [
-        (module, units)
-        for path, units in found
-        if isinstance(module := model.get_submodule(path), NORMS) and module.weight is not None
-    ]

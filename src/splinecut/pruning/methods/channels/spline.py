@@ -21,18 +21,21 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError
 from splinecut.geometry.cuts import DISTANCES, Cuts
 from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.pruning.activations import consumer_layers
 from splinecut.pruning.budget import Budget, savings
 from splinecut.pruning.engine.schedules import geometric, shortened
-from splinecut.pruning.evidence import Evidence, readers, selector_scale, unit_cuts
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.joint_error import finite, removal_errors
+from splinecut.pruning.options import Count, NotNegativeInt
 from splinecut.pruning.refit.held_out import LEVELS
+from splinecut.pruning.unit_parameters import selector_scale, unit_cuts
 from splinecut.training.config import TrainingConfig
 
-WORK = 3 + 5 * LEVELS // 12  # units^3 of a reader: the elimination, and the mean over levels of a solve and 2 products
+WORK = 3 + 5 * LEVELS // 12  # units^3 of a consumer: elimination, and the mean over levels of a solve and 2 products
 DEAD = -1.0  # score of a unit that cuts nothing: it leaves before any that does
 POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
 
@@ -41,7 +44,7 @@ POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
 class Spline(Method):
     """Which form of the criterion, and among which units it ranks. `rho` weighs offsets against angles (paper: 0.05).
 
-    form "joint":     what the next layer loses when a unit leaves and the rest is refitted (`pruning.joint`), per unit
+    form "joint":     what the next layer loses when a unit leaves and the rest is refitted (`joint_error`), per unit
                       of what the budget counts. It needs a probe of real inputs; measured best, so the default.
     form "corrected": the distance between cuts, which is zero exactly when they are one hyperplane.
     form "paper":     N_rho as printed.
@@ -53,28 +56,21 @@ class Spline(Method):
 
     reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
+    scope_option: ClassVar[bool] = True
 
     form: Literal["joint", "corrected", "paper"] = "joint"
     scope: Literal["layer", "stage", "global"] = "global"
     reduce: Literal["none", "pca", "fa"] = "none"
     rho: float = 0.05
-    n_rounds: int = 1
-    between_epochs: int | None = None
+    n_rounds: Count = 1
+    between_epochs: NotNegativeInt | None = None
 
     def __post_init__(self) -> None:
-        if self.form not in ("joint", *DISTANCES):
-            raise unknown("form of spline", self.form, ("joint", *DISTANCES))
-        if self.reduce not in ("none", *REDUCTIONS):
-            raise unknown("reduction", self.reduce, ("none", *REDUCTIONS))
+        super().__post_init__()
         if self.reduce != "none" and (self.scope != "global" or self.form == "joint"):
             raise InputError(
                 f"reduce={self.reduce!r} compares cuts across layers; it needs scope='global' and form 'paper' or "
                 f"'corrected', got scope={self.scope!r}, form={self.form!r}"
-            )
-        geometric(Budget(1.0), self.n_rounds)
-        if self.between_epochs is not None and self.between_epochs < 0:
-            raise InputError(
-                f"between_epochs must not be negative, got {self.between_epochs}; 0 does not train between"
             )
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
@@ -88,14 +84,15 @@ class Spline(Method):
             return _pooled(evidence, self)
         if self.form == "joint":
             errors, saved = removal_errors(evidence), savings(evidence.groups, budget)
+            # Per unit of cost: with a budget of FLOPs, a cheap unit must lose little to be worth removing.
             return finite({name: values / max(saved[name], 1e-300) for name, values in errors.items()})
         return {group.name: self._within(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
         if self.form == "joint":
-            eliminated = sum(WORK * g.size**3 * len(readers(evidence.model, g)) for g in evidence.groups)
-            return evidence.n_inputs * forward_flops + eliminated
+            elimination = sum(WORK * g.size**3 * len(consumer_layers(evidence.model, g)) for g in evidence.groups)
+            return evidence.n_inputs * forward_flops + elimination
         fan_in = [
             (group.size, evidence.model.get_parameter(producer.weight).numel() // group.size)
             for group in evidence.groups
@@ -108,44 +105,46 @@ class Spline(Method):
         if group.kind == "selector":
             scale = selector_scale(model, group)
             return scale / max(float(scale.max()), np.finfo(float).tiny)
-        drawn = [unit_cuts(model, group, producer) for producer in group.producers if producer.weight]
-        return removal_distances(unit_distances(drawn, self.form, self.rho), strength(drawn))
+        cuts = [unit_cuts(model, group, producer) for producer in group.producers if producer.weight]
+        return removal_distances(unit_distances(cuts, self.form, self.rho), folded_norm(cuts))
 
 
-def unit_distances(drawn: list[Cuts], form: str, rho: float) -> Float[np.ndarray, "units units"]:
+def unit_distances(cuts: list[Cuts], form: str, rho: float) -> Float[np.ndarray, "units units"]:
     """How far units lie apart: the mean over the layers that draw them (one, unless a residual stream ties several)."""
-    distances = [DISTANCES[form](cuts, cuts, rho) for cuts in drawn]
+    distances = [DISTANCES[form](each, each, rho) for each in cuts]
     return torch.stack(distances).mean(0).numpy()
 
 
-def strength(drawn: list[Cuts]) -> Float[np.ndarray, " units"]:
-    """Length of each unit's folded weights, over all layers that draw it; 0 for a dead unit."""
-    return torch.stack([cuts.norm for cuts in drawn]).square().sum(0).sqrt().numpy()
+def folded_norm(cuts: list[Cuts]) -> Float[np.ndarray, " units"]:
+    """The norm of each unit's weights, batch norm folded in, over all layers that draw it; 0 for a dead unit."""
+    return torch.stack([each.norm for each in cuts]).square().sum(0).sqrt().numpy()
 
 
 def removal_distances(
-    distance: Float[np.ndarray, "units units"], strength: Float[np.ndarray, " units"]
+    distance: Float[np.ndarray, "units units"], norm: Float[np.ndarray, " units"]
 ) -> Float[np.ndarray, " units"]:
-    """The distance at which each unit leaves when the nearest two are found, the weaker goes, and so on.
+    """The distance at which each unit leaves when of the two nearest units the one of smaller norm goes, and so on.
 
     Units that no other is near (the last one, and any at infinite distance) come out above all others; units of
-    strength 0 get DEAD. O(units^2) as a rule: a row's nearest is looked up again only when that one left.
+    norm 0 get DEAD. O(units^2) as a rule: a row's nearest is looked up again only when that one left.
     """
     distance = distance.copy()
     np.fill_diagonal(distance, np.inf)
-    result = np.where(strength == 0, DEAD, np.inf)
-    distance[strength == 0] = distance[:, strength == 0] = np.inf
+    result = np.where(norm == 0, DEAD, np.inf)
+    # A dead unit has no cut, so nothing is near it.
+    distance[norm == 0] = distance[:, norm == 0] = np.inf
     nearest = distance.argmin(1)
     gap = distance[np.arange(len(distance)), nearest]
     while len(gap) and np.isfinite(gap.min()):
         first = int(gap.argmin())
         second = int(nearest[first])
-        leaves = min((first, second), key=lambda unit: (strength[unit], -unit))
+        leaves = min((first, second), key=lambda unit: (norm[unit], -unit))
         result[leaves] = gap[first]
         distance[leaves] = distance[:, leaves] = gap[leaves] = np.inf
-        lost = np.flatnonzero((nearest == leaves) & np.isfinite(gap))
-        nearest[lost] = distance[lost].argmin(1)
-        gap[lost] = distance[lost, nearest[lost]]
+        # Only units whose nearest has left look again: for all others the minimum still stands.
+        orphaned = np.flatnonzero((nearest == leaves) & np.isfinite(gap))
+        nearest[orphaned] = distance[orphaned].argmin(1)
+        gap[orphaned] = distance[orphaned, nearest[orphaned]]
     return finite({"": result})[""]
 
 
@@ -157,17 +156,18 @@ def _pooled(evidence: Evidence, spline: Spline) -> Scores:
             f"pairing all units of {sum(g.size for g in groups)} across layers needs more than a gigabyte; "
             f"at most {POOL} are allowed, use reduce='none'"
         )
-    drawn = [unit_cuts(evidence.model, group, next(p for p in group.producers if p.weight)) for group in groups]
-    dimension = min(min(cuts.normal.shape) for cuts in drawn)
-    reduced = [_reduced(cuts, dimension, REDUCTIONS[spline.reduce]) for cuts in drawn]
+    cuts = [unit_cuts(evidence.model, group, next(p for p in group.producers if p.weight)) for group in groups]
+    # No reduction has more dimensions than vectors, nor than these have: the smallest layer decides.
+    dimension = min(min(each.normal.shape) for each in cuts)
+    reduced = [_reduced(each, dimension, REDUCTIONS[spline.reduce]) for each in cuts]
     pool = Cuts(
-        torch.cat([cuts.normal for cuts in reduced]),
-        torch.cat([cuts.offset for cuts in reduced]),
-        torch.cat([cuts.norm for cuts in reduced]),
+        torch.cat([each.normal for each in reduced]),
+        torch.cat([each.offset for each in reduced]),
+        torch.cat([each.norm for each in reduced]),
     )
-    leaving = removal_distances(DISTANCES[spline.form](pool, pool, spline.rho).numpy(), pool.norm.numpy())
+    distances = removal_distances(DISTANCES[spline.form](pool, pool, spline.rho).numpy(), pool.norm.numpy())
     ends = np.cumsum([group.size for group in groups])
-    scores = dict(zip((g.name for g in groups), np.split(leaving, ends[:-1]), strict=True))
+    scores = dict(zip((g.name for g in groups), np.split(distances, ends[:-1]), strict=True))
     for group in evidence.groups:
         if group.kind == "selector":
             scores[group.name] = spline._within(evidence.model, group)

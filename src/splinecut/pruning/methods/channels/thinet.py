@@ -1,4 +1,4 @@
-"""ThiNet: which channels the next layer can do without, told from samples of its outputs taken apart by channel.
+"""ThiNet: channels leave whose contributions to sampled outputs of the next layer change their sum least.
 
 Luo et al. (2017): one output of the next layer (an image, a filter, a position), less its bias, is a sum of what each
 of its input channels adds,
@@ -28,12 +28,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splinecut.errors import InputError, unknown
 from splinecut.networks.groups.values import Groups, UnitGroup
+from splinecut.pruning.activations import ConsumerLayer, Place, consumer_layers, run_with_input_hooks
 from splinecut.pruning.budget import Budget, Keep, even_keep, select_evenly
-from splinecut.pruning.evidence import Evidence, Reader, readers, watch
+from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.baselines import L2
+from splinecut.pruning.options import Count, NotNegativeInt, Positive
+from splinecut.pruning.unit_parameters import filter_norm
 from splinecut.training.config import Schedule, TrainingConfig
 from splinecut.training.ledger import FORWARD, Phase
 
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from splinecut.pruning.engine.context import RunContext
     from splinecut.pruning.ticket import Ticket
 
-Parts = dict[tuple[str, str], Float[np.ndarray, "samples units"]]  # place of a reader -> its outputs taken apart
+Contributions = dict[Place, Float[np.ndarray, "samples units"]]
+"""Place of a consumer layer -> what each unit adds to each sampled output."""
+
 TINY = np.finfo(float).tiny
 
 
@@ -60,17 +63,11 @@ class ThiNet(Method):
     is_random: ClassVar[bool] = True  # the sampled filters are units of the next group
 
     greedy: Literal["removal", "selection"] = "removal"
-    images: int = 10
-    positions: int = 10
+    images: Count = 10
+    positions: Count = 10
     rescale: bool = True
-    tune_epochs: int = 1
-    tune_lr: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if self.greedy not in GREEDY_ORDERS:
-            raise unknown("greedy variant of thinet", self.greedy, GREEDY_ORDERS)
-        if min(self.images, self.positions) < 1:
-            raise InputError(f"images and positions must be at least 1, got {self.images} and {self.positions}")
+    tune_epochs: NotNegativeInt = 1
+    tune_lr: Positive = 1e-3
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:
         """One for each group that loses units, in the order they run."""
@@ -85,14 +82,14 @@ class ThiNet(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """The turn at which each unit leaves its group; groups that no refittable layer reads go by L2."""
-        found = self.parts(evidence, evidence.groups)
+        contributions = self.contributions(evidence, evidence.groups)
         scores = {}
         for group in evidence.groups:
-            grams = [_gram(found[place]) for place in found if place[0] == group.name]
+            grams = [_gram(contributions[place]) for place in contributions if place[0] == group.name]
             turns = (
                 np.argsort(GREEDY_ORDERS[self.greedy](np.sum(grams, axis=0)))
                 if grams
-                else L2().of_group(evidence.model, group)
+                else filter_norm(evidence.model, group)
             )
             scores[group.name] = turns.astype(float)
         return scores
@@ -100,12 +97,12 @@ class ThiNet(Method):
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
         """A pass of the sampled images, the products of all pairs of channels, and the greedy search."""
         images = len(self._images(evidence))
-        read = [(group.size, len(readers(evidence.model, group))) for group in evidence.groups]
+        read = [(group.size, len(consumer_layers(evidence.model, group))) for group in evidence.groups]
         products = sum(2 * n * images * self.positions * units**2 for units, n in read)
         steps = {"removal": 2, "selection": 3}[self.greedy]
         return images * forward_flops + products + sum(2 * units**steps for units, _ in read)
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """The same share of every group, whatever the budget's scope: turns mean nothing across layers."""
         assert groups is not None
         return select_evenly(scores, budget, groups)
@@ -115,16 +112,16 @@ class ThiNet(Method):
         if not self.rescale or context.refit is not None:
             return context.apply(model, ticket)
         losing = [group for group in evidence.groups if not ticket.keep[group.name].all()]
-        found = self.parts(evidence, losing)
+        contributions = self.contributions(evidence, losing)
         context.ledger.charge(
             Phase("refit"), context.flops(model), len(self._images(evidence)) if losing else 0, FORWARD
         )
         scaled = copy.deepcopy(model)
-        for reader in (reader for group in losing for reader in readers(model, group)):
-            kept = ticket.keep[reader.group]
-            columns = torch.from_numpy(reader.columns[kept])
-            weight = scaled.get_parameter(reader.key)
-            factors = torch.from_numpy(least_squares(found[reader.place], kept)).to(weight)
+        for consumer in (consumer for group in losing for consumer in consumer_layers(model, group)):
+            kept = ticket.keep[consumer.group]
+            columns = torch.from_numpy(consumer.columns[kept])
+            weight = scaled.get_parameter(consumer.key)
+            factors = torch.from_numpy(least_squares(contributions[consumer.place], kept)).to(weight)
             with torch.no_grad():
                 weight[:, columns] *= factors.view(1, -1, 1, *[1] * (weight.dim() - 2))
         return context.apply(scaled, ticket)
@@ -137,39 +134,39 @@ class ThiNet(Method):
         rows = [np.flatnonzero(labels == label)[: self.images] for label in np.unique(labels)]
         return evidence.images[torch.from_numpy(np.sort(np.concatenate(rows))).to(evidence.images.device)]
 
-    def parts(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Parts:
+    def contributions(self, evidence: Evidence, groups: Iterable[UnitGroup]) -> Contributions:
         """The samples that decide about `groups`."""
         return channel_contributions(evidence.model, groups, self._images(evidence), self.positions, evidence.seed)
 
 
 def channel_contributions(
     model: nn.Module, groups: Iterable[UnitGroup], probe: Float[Tensor, "images *input"], positions: int, seed: int
-) -> Parts:
-    """What every unit of the groups adds to `positions` random outputs of each reader, for each image; float64."""
-    found: dict[tuple[str, str], list[Tensor]] = {}
-    see: dict[str, Callable[[Tensor], None]] = {}
-    wanted = [reader for group in groups for reader in readers(model, group)]
-    for path in dict.fromkeys(reader.module for reader in wanted):
-        here = [reader for reader in wanted if reader.module == path]
+) -> Contributions:
+    """What every unit adds to `positions` random outputs of each consumer layer, for each image; float64."""
+    samples: dict[Place, list[Tensor]] = {}
+    on_input: dict[str, Callable[[Tensor], None]] = {}
+    consumers = [consumer for group in groups for consumer in consumer_layers(model, group)]
+    for path in dict.fromkeys(consumer.module for consumer in consumers):
+        here = [consumer for consumer in consumers if consumer.module == path]
         module = model.get_submodule(path)
         # Seeded by the layer's name: which other layers are looked at makes no difference.
         generator = np.random.default_rng([seed, zlib.crc32(path.encode())])
 
         def look(
             x: Tensor,
-            here: list[Reader] = here,
+            here: list[ConsumerLayer] = here,
             module: nn.Module = module,
             generator: np.random.Generator = generator,
         ) -> None:
             patches, weights = _sampled(module, x, positions, generator)
-            for reader in here:
-                columns = torch.from_numpy(reader.columns).to(x.device)
+            for consumer in here:
+                columns = torch.from_numpy(consumer.columns).to(x.device)
                 parts = (patches[:, columns] * weights[:, columns]).flatten(2).sum(2)
-                found.setdefault(reader.place, []).append(parts.cpu())
+                samples.setdefault(consumer.place, []).append(parts.cpu())
 
-        see[path] = look
-    watch(model, probe, see)
-    return {place: torch.cat(parts).numpy() for place, parts in found.items()}
+        on_input[path] = look
+    run_with_input_hooks(model, probe, on_input)
+    return {place: torch.cat(parts).numpy() for place, parts in samples.items()}
 
 
 def _sampled(
@@ -177,6 +174,7 @@ def _sampled(
 ) -> tuple[Float[Tensor, "samples inputs taps"], Float[Tensor, "samples inputs taps"]]:
     """Inputs and weights that meet in `positions` random outputs of each image of `x`."""
     windows, places = _windows(module, x)
+    # One product per sampled output and input channel, instead of the whole convolution split by channel.
     weight = cast(Tensor, module.weight).detach().double()
     weight = weight.reshape(*weight.shape[:2], -1)
     n = len(x) * positions
@@ -216,7 +214,7 @@ def leave_by_removal(gram: Float[np.ndarray, "units units"]) -> Int64[np.ndarray
     n = len(gram)
     growth, order = gram.diagonal().copy(), np.empty(n, np.int64)
     for turn in range(n):
-        leaving = n - 1 - int(growth[::-1].argmin())
+        leaving = n - 1 - int(growth[::-1].argmin())  # argmin takes the first of equal ones: look from the end
         order[turn] = leaving
         growth += 2 * gram[leaving]
         growth[leaving] = np.inf
@@ -237,6 +235,7 @@ def leave_by_selection(gram: Float[np.ndarray, "units units"]) -> Int64[np.ndarr
         best = int(np.where(is_free, toward**2 / length, -1.0).argmax())
         chosen[turn], is_free[best] = best, False
         if left[best, best] > 1e-12 * length[best]:  # else it lies in the span of the chosen ones
+            # One Gram-Schmidt step in the coordinates of the Gram matrix: no sample is looked at again.
             direction = left[best] / np.sqrt(left[best, best])
             toward = toward - direction * (toward[best] / np.sqrt(left[best, best]))
             left -= np.outer(direction, direction)
@@ -245,7 +244,7 @@ def leave_by_selection(gram: Float[np.ndarray, "units units"]) -> Int64[np.ndarr
 
 def least_squares(parts: Float[np.ndarray, "samples units"], kept: np.ndarray) -> Float[np.ndarray, " kept"]:
     """The w nearest to 1 among those that minimise |y - X_kept w|^2."""
-    missing = parts[:, ~kept].sum(1)
+    missing = parts[:, ~kept].sum(1)  # y - X_kept 1: lstsq gives the w - 1 of smallest norm, so silent channels keep 1
     return 1 + np.linalg.lstsq(parts[:, kept], missing, rcond=None)[0] if kept.any() else np.ones(0)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Recovery, Round, Scores
+from splinecut.pruning.options import Count, NotNegativeInt
 from splinecut.pruning.weight_mask import prunable_weights
 
 
@@ -25,10 +25,6 @@ class Magnitude(Method):
         weights = prunable_weights(evidence.model)
         return {name: weight.detach().abs().double().cpu().numpy() for name, weight in weights.items()}
 
-    def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """Reading weights off is free."""
-        return 0
-
 
 @dataclass(frozen=True)
 class Lottery(Magnitude):
@@ -41,14 +37,8 @@ class Lottery(Magnitude):
 
     reference: ClassVar[str] = "Frankle & Carbin 2019"
 
-    n_rounds: int = 1
-    rewind_step: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_rounds < 1:
-            raise InputError(f"n_rounds must be 1 or more, got {self.n_rounds}; 1 prunes in one shot")
-        if self.rewind_step < 0:
-            raise InputError(f"rewind_step must not be negative, got {self.rewind_step}; 0 is the initialisation")
+    n_rounds: Count = 1
+    rewind_step: NotNegativeInt = 0
 
     @property
     def recovery(self) -> Recovery:

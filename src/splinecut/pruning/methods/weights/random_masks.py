@@ -1,20 +1,20 @@
-"""How many weights stay in each layer where which ones is left to chance: uniform, ERK, and a ticket's random twin."""
+"""Random masks: how many weights stay in each layer (uniform, ERK); which ones is left to chance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from splinecut.errors import InputError
+from splinecut.moved import renamed
 from splinecut.networks.groups.values import Groups
 from splinecut.pruning.budget import Budget, Keep, best
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
-from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import prunable_weights
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -36,14 +36,14 @@ def erk(shapes: Shapes, k: int) -> dict[str, float]:
     """
     sizes = _sizes(shapes)
     sums = np.array([float(sum(shape)) for shape in shapes.values()])  # size times share is e times this
-    whole = np.zeros(len(sizes), bool)
-    while not whole.all():
-        e = (k - sizes[whole].sum()) / sums[~whole].sum()
-        over = ~whole & (e * sums > sizes)
+    is_full = np.zeros(len(sizes), bool)
+    while not is_full.all():
+        e = (k - sizes[is_full].sum()) / sums[~is_full].sum()
+        over = ~is_full & (e * sums > sizes)
         if not over.any():
             break
-        whole |= over
-    return dict(zip(shapes, np.where(whole, sizes, 0.0 if whole.all() else e * sums), strict=True))
+        is_full |= over
+    return dict(zip(shapes, np.where(is_full, sizes, 0.0 if is_full.all() else e * sums), strict=True))
 
 
 DENSITIES: dict[str, Callable[[Shapes, int], dict[str, float]]] = {"uniform": uniform, "erk": erk}
@@ -52,20 +52,21 @@ DENSITIES: dict[str, Callable[[Shapes, int], dict[str, float]]] = {"uniform": un
 def counts(wanted: Mapping[str, float], shapes: Shapes, k: int, floor: int = 1) -> dict[str, int]:
     """Whole numbers as near to `wanted` as can be, `k` in all, between `floor` and its size for every layer.
 
-    What rounding down leaves over goes to the layers that miss most; of equal ones the earlier is served first.
+    Remainders go to the layers with the largest fraction; ties to the earlier layer.
     """
-    sizes, asked = _sizes(shapes), np.array([wanted[name] for name in shapes])
+    sizes, target = _sizes(shapes), np.array([wanted[name] for name in shapes])
     least = np.minimum(floor, sizes)
     if k < least.sum():
         raise InputError(
             f"{k} weights cannot stay with a floor of {floor} in {len(sizes)} layers; keep more, or use floor=0"
         )
-    found = np.clip(np.floor(asked), least, sizes)
-    while found.sum() != k:
-        step = 1 if found.sum() < k else -1
-        may_move = found < sizes if step > 0 else found > least
-        found[np.argmax(np.where(may_move, step * (asked - found), -np.inf))] += step
-    return {name: int(n) for name, n in zip(shapes, found, strict=True)}
+    result = np.clip(np.floor(target), least, sizes)
+    # One weight at a time (largest remainder): rounding each layer by itself would miss k.
+    while result.sum() != k:
+        step = 1 if result.sum() < k else -1
+        may_move = result < sizes if step > 0 else result > least
+        result[np.argmax(np.where(may_move, step * (target - result), -np.inf))] += step
+    return {name: int(n) for name, n in zip(shapes, result, strict=True)}
 
 
 def _sizes(shapes: Shapes) -> Float[np.ndarray, " layers"]:
@@ -90,7 +91,7 @@ class RandomWeights(Method):
         weights = prunable_weights(evidence.model)
         return {name: generator.random(tuple(weight.shape)) for name, weight in weights.items()}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """As many of each layer as the allocation says; `budget.scope` has no say in it."""
         shapes = {name: values.shape for name, values in scores.items()}
         k = round(budget.keep * sum(values.size for values in scores.values()))
@@ -118,8 +119,4 @@ class ErdosRenyiKernel(RandomWeights):
         return erk
 
 
-def twin(ticket: Ticket, seed: int) -> Ticket:
-    """A ticket with the same count in every layer or group and its units drawn at random: it isolates the criterion."""
-    generator = np.random.default_rng(seed)
-    keep = {name: generator.permuted(kept.reshape(-1)).reshape(kept.shape) for name, kept in ticket.keep.items()}
-    return replace(ticket, keep=keep, method=f"{ticket.method} (random twin)", options={"seed": seed})
+__getattr__ = renamed(__name__, {"twin": "splinecut.pruning.ticket.random_twin"})

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from torch import Tensor, nn
 
-from splinecut.errors import InputError, unknown
 from splinecut.pruning.budget import Keep, best
 from splinecut.pruning.methods.weights.random_masks import DENSITIES, RandomWeights, Shapes
+from splinecut.pruning.options import Count, Share
 from splinecut.pruning.weight_mask import WeightMaskHook
 
 if TYPE_CHECKING:
@@ -33,17 +34,9 @@ class Rigl(RandomWeights):
     reference: ClassVar[str] = "Evci et al. 2020"
 
     densities: Literal["erk", "uniform"] = "erk"
-    every: int = 100  # steps, Evci et al. 2020
-    until: float = 0.75
-    drop: float = 0.3
-
-    def __post_init__(self) -> None:
-        if self.densities not in DENSITIES:
-            raise unknown("densities", self.densities, DENSITIES)
-        if self.every < 1:
-            raise InputError(f"every must be 1 step or more, got {self.every}; Evci et al. use 100")
-        if not (0 < self.until <= 1 and 0 <= self.drop <= 1):
-            raise InputError(f"until and drop must be shares, got {self.until} and {self.drop}; use 0.75 and 0.3")
+    every: Count = 100  # steps, Evci et al. 2020
+    until: Share = 0.75
+    drop: Annotated[float, Field(ge=0, le=1)] = 0.3
 
     def allocation(self) -> Callable[[Shapes, int], dict[str, float]]:
         return DENSITIES[self.densities]
@@ -68,6 +61,7 @@ def moved(
     As in the authors' code a weight that just left may come back by its gradient; it is then not touched.
     """
     active, size = stays.reshape(-1), np.abs(weight).reshape(-1)
+    # Ranked, not compared with a threshold: the count of a layer must not drift from move to move.
     kept = best(np.where(active, size, -np.inf), int(active.sum()) - n)
     pull = np.where(kept, -np.inf, np.abs(gradient).reshape(-1))
     return (kept | best(pull, n)).reshape(stays.shape)
@@ -91,6 +85,7 @@ class MoveMask(WeightMaskHook):
         state.spared_flops = 2 * self.masked_flops(state)
         keep = {name: self._moved(state.model, name, share) for name in self.keep}
         for name in keep:
+            # A weight that comes in must not start with the momentum it had when it left.
             _forget(state.optimizer, state.model.get_parameter(name), ~(keep[name] & self.keep[name]))
         self.move(state.model, keep)
         return True

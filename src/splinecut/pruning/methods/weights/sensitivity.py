@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from splinecut.errors import InputError
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
+from splinecut.pruning.options import Count, Positive
 from splinecut.pruning.weight_mask import prunable_weights
 from splinecut.training.ledger import TRAIN
 
@@ -30,11 +31,7 @@ class Sensitivity(Method):
     state: ClassVar[str] = "at initialisation"
     trains_first: ClassVar[bool] = False
 
-    batch_size: int = 128  # Lee et al. 2019, CIFAR
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 2:
-            raise InputError(f"batch_size must be 2 or more, got {self.batch_size}; batch norm needs several images")
+    batch_size: Annotated[int, Field(ge=2)] = 128  # Lee et al. 2019, CIFAR
 
     def _parts(self, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Inputs and labels of each part, and its share of all images; parts differ by one image at most."""
@@ -78,13 +75,8 @@ class Grasp(Sensitivity):
 
     reference: ClassVar[str] = "Wang et al. 2020"
 
-    temperature: float = 200.0
-    per_class: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.temperature <= 0 or self.per_class < 1:
-            raise InputError(f"temperature must be positive and per_class 1 or more, got {self}")
+    temperature: Positive = 200.0
+    per_class: Count = 10
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         net, weights = scoring_copy(evidence.model)
@@ -96,6 +88,7 @@ class Grasp(Sensitivity):
         for inputs, labels, share in self._parts(x, y):
             loss = share * F.cross_entropy(net(inputs) / self.temperature, labels)
             _add(gradient, torch.autograd.grad(loss, wanted, materialize_grads=True))
+        # A second pass: H g needs the gradient of all parts, and their graphs together would take too much memory.
         product = [torch.zeros_like(weight) for weight in wanted]
         for inputs, labels, share in self._parts(x, y):
             loss = share * F.cross_entropy(net(inputs) / self.temperature, labels)

@@ -14,6 +14,7 @@ from splinecut.errors import InputError
 from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Scores
+from splinecut.pruning.options import Count
 from splinecut.pruning.weight_mask import apply_weight_mask, prunable_weights
 from splinecut.training.ledger import TRAIN
 
@@ -37,11 +38,7 @@ class Synflow(Method):
     trains_first: ClassVar[bool] = False
     reference: ClassVar[str] = "Tanaka et al. 2020"
 
-    n_rounds: int = 100
-
-    def __post_init__(self) -> None:
-        if self.n_rounds < 1:
-            raise InputError(f"n_rounds must be 1 or more, got {self.n_rounds}; Tanaka et al. use 100")
+    n_rounds: Count = 100
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         net = absolute_copy(evidence.model)
@@ -57,6 +54,7 @@ class Synflow(Method):
             keep = now
             apply_weight_mask(net, keep)
             alive = flow(net, ones)
+            # Weights that left rank below all others, the first to leave lowest: the next round cannot bring them back.
             scores = {name: np.where(keep[name], alive[name], rank[name]) for name in alive}
         return scores
 

@@ -35,9 +35,9 @@ def kmeans(filters: Float[np.ndarray, "units inputs"], n: int, seed: int) -> Int
         warnings.simplefilter("ignore", ConvergenceWarning)  # said when filters coincide
         labels = KMeans(n, n_init=4, random_state=seed).fit(filters).labels_
     _, cluster = np.unique(labels, return_inverse=True)
-    while (found := int(cluster.max()) + 1) < n:
+    while (n_clusters := int(cluster.max()) + 1) < n:  # the budget counts on exactly n clusters
         largest = np.flatnonzero(cluster == np.bincount(cluster).argmax())
-        cluster[largest[len(largest) // 2 :]] = found
+        cluster[largest[len(largest) // 2 :]] = n_clusters
     return _numbered(cluster)
 
 
@@ -73,8 +73,8 @@ class Slices:
 
     @classmethod
     def of(cls, tensor: Tensor, member: Member, group: UnitGroup, cluster: Int64[np.ndarray, " units"]) -> Slices:
-        found = torch.from_numpy(cluster).to(tensor.device)
-        return cls(tensor, member.axis, places(member, group).to(tensor.device), found, torch.bincount(found))
+        labels = torch.from_numpy(cluster).to(tensor.device)
+        return cls(tensor, member.axis, places(member, group).to(tensor.device), labels, torch.bincount(labels))
 
     def get(self, tensor: Tensor) -> Float[Tensor, "units positions *rest"]:
         """The slices of `tensor` (this one, or its gradient) by unit; a copy."""

@@ -1,4 +1,4 @@
-"""Centripetal SGD: filters of a cluster are trained until they are one filter, and then merged without loss.
+"""Centripetal SGD: filters of a cluster are trained until they are equal, and then merged without loss.
 
 Ding et al. (2019): the filters of a layer are clustered, as many clusters H as filters are to stay, and a filter w of
 H is moved by
@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Int64
 from torch import nn
 
-from splinecut.errors import InputError, unknown
+from splinecut.errors import InputError
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.pruning.budget import Budget, Keep, even_keep
 from splinecut.pruning.engine.schedules import geometric
@@ -45,6 +45,7 @@ from splinecut.pruning.methods.channels.csgd.clusters import (
     places,
     spread,
 )
+from splinecut.pruning.options import Count, Positive
 from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook
 from splinecut.training.ledger import Charge, Phase
@@ -72,15 +73,9 @@ class CentripetalSGD(Method):
     is_random: ClassVar[bool] = True  # k-means starts from filters drawn by the seed
 
     clusters: Literal["kmeans", "even"] = "kmeans"
-    strength: float = 3e-3
-    lr: float = 0.03
-    n_rounds: int = 1
-
-    def __post_init__(self) -> None:
-        if self.clusters not in CLUSTERINGS:
-            raise unknown("clustering", self.clusters, CLUSTERINGS)
-        if self.strength <= 0 or self.lr <= 0:
-            raise InputError(f"strength and lr must be positive, got {self.strength} and {self.lr}")
+    strength: Positive = 3e-3
+    lr: Positive = 0.03
+    n_rounds: Count = 1
 
     @property
     def recovery(self) -> Recovery:
@@ -96,24 +91,25 @@ class CentripetalSGD(Method):
     def search(self, context: RunContext, model: nn.Module, turn: Round) -> Clusters:
         """Clusters the filters, as many clusters as units may stay, and trains until those of a cluster are alike."""
         groups = context.evidence(model, self).groups
-        # Budgets speak of the uncut network.
-        uncut = model if self.n_rounds == 1 else context.build(context.seed).to(context.device)
-        whole = groups if uncut is model else context.evidence(uncut, self).groups
-        keep = even_keep(whole, turn.budget)
-        found = {
+        # Budgets speak of the dense network, and after the first round `model` is a smaller one.
+        dense = model if self.n_rounds == 1 else context.build(context.seed).to(context.device)
+        dense_groups = groups if dense is model else context.evidence(dense, self).groups
+        keep = even_keep(dense_groups, turn.budget)
+        clusters = {
             group.name: self._clustered(model, group, int(keep[group.name].sum()), context.seed) for group in groups
         }
-        if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in found.values()):
-            return found
+        if all(cluster.max(initial=-1) + 1 == len(cluster) for cluster in clusters.values()):
+            return clusters  # one unit a cluster: nothing to merge
         plan = self._plan(context.plan)
         strength = sufficient(self.strength, plan, context.steps_per_epoch)
-        pull = Centripetal(groups, found, strength)
+        pull = Centripetal(groups, clusters, strength)
         phase = Phase("centripetal", "" if self.n_rounds == 1 else f"{turn.budget.keep:g}")
         context.train(model, Stage(phase, plan), [pull])
         # The paper charges C-SGD a second training at the width that it leaves; it is done at full width.
-        spent, share = context.ledger.phases.get(str(phase), Charge()), whole.flops(keep) / max(1, whole.flops())
+        spent = context.ledger.phases.get(str(phase), Charge())
+        share = dense_groups.flops(keep) / max(1, dense_groups.flops())
         context.ledger.phases[str(phase)] = replace(spent, paper_flops=round(share * spent.flops))
-        self._say(context, model, pull)
+        self._warn_if_apart(context, model, pull)
         return pull.clusters
 
     def _plan(self, plan: TrainingConfig) -> TrainingConfig:
@@ -122,7 +118,7 @@ class CentripetalSGD(Method):
         return plan.model_copy(update={"optimizer": sgd})
 
     def _clustered(self, model: nn.Module, group: UnitGroup, n: int, seed: int) -> Int64[np.ndarray, " units"]:
-        pacesetter = group.producers[0]
+        pacesetter = group.producers[0]  # Ding et al. 2019: layers tied by a residual stream follow the first one
         if pacesetter.weight is None:
             raise InputError(
                 f"csgd merges filters, and {group.name} only selects channels; use residual = 'tied' or 'inner'"
@@ -132,7 +128,7 @@ class CentripetalSGD(Method):
         filters = weight.double().cpu()[places(member, group)].flatten(1)
         return CLUSTERINGS[self.clusters](filters.numpy(), max(1, n), seed)
 
-    def _say(self, context: RunContext, model: nn.Module, pull: Centripetal) -> None:
+    def _warn_if_apart(self, context: RunContext, model: nn.Module, pull: Centripetal) -> None:
         apart = spread(model, pull.groups, pull.clusters)
         if apart > ALIKE and context.processes.is_main:
             context.progress.message(
@@ -142,14 +138,14 @@ class CentripetalSGD(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """1 for the first unit of each cluster, 0 for those that merge with it."""
-        return {name: is_main(cluster).astype(float) for name, cluster in evidence.found.items()}
+        return {name: is_main(cluster).astype(float) for name, cluster in evidence.search_result.items()}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """One of each cluster: they were made to fit the budget."""
         return {name: values > 0 for name, values in scores.items()}
 
     def apply(self, context: RunContext, model: nn.Module, ticket: Ticket, evidence: Evidence) -> nn.Module:
-        return context.apply(merged(model, evidence.groups, evidence.found), ticket)
+        return context.apply(merged(model, evidence.groups, evidence.search_result), ticket)
 
 
 class Centripetal(Hook):
@@ -169,6 +165,8 @@ class Centripetal(Hook):
         for own in self._own:
             gradient = own.tensor.grad
             if gradient is not None:
+                # Into the gradient, not into the weights: the optimizer's momentum then acts on the pull as well,
+                # which is the recursion that `sufficient` runs.
                 weight = own.get(own.tensor)
                 own.put(gradient, own.means(own.get(gradient)) + self.strength * (weight - own.means(weight)))
 
@@ -176,7 +174,7 @@ class Centripetal(Hook):
         return {name: torch.from_numpy(cluster) for name, cluster in self.clusters.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Clusters are not found again: on another machine they might differ in a hair."""
+        """Clusters are not computed again: on another machine k-means may differ in the last digit."""
         self.clusters = {name: cluster.cpu().numpy() for name, cluster in state.items()}
 
 

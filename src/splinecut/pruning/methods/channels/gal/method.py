@@ -1,14 +1,14 @@
 """GAL (Lin et al. 2019): soft masks learnt against a discriminator, with as much L1 as the budget asks for.
 
 The trained network is the teacher; its copy, under soft masks on channels and on residual branches, learns to give the
-same outputs (`pruning.adversary`) while FISTA pulls masks to zero. What is zero goes. How much that is depends on the
+same outputs (`adversary`) while FISTA pulls masks to zero. What is zero goes. How much that is depends on the
 strength of the pull, for which the paper has no rule: it is found by bisection, one adversarial training for each
 trial, all of them charged. What is left between the trial nearest to the budget and the budget itself is settled by
 the size of the masks.
 
 Departures from the released code, whose defects are known: the discriminator has activations and gives logits, L1 is
 in the proximal step only, masks start at 1, the teacher is in eval mode, and masks see the mean gradient since their
-last step. From the paper we depart where `pruning.adversary` says why: masks move on a sphere.
+last step. From the paper we depart where `adversary` says why: masks are rescaled.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from splinecut.pruning.budget import Budget, Keep, select
 from splinecut.pruning.engine.stages import Stage
 from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
-from splinecut.pruning.methods.channels.gal.adversary import Adversary, discriminator
+from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_discriminator
 from splinecut.pruning.methods.channels.gal.soft_masks import SoftMasked
+from splinecut.pruning.options import Count, NotNegative, Positive
 from splinecut.training.config import Optimizer, Schedule
 from splinecut.training.ledger import Phase
 
@@ -43,7 +44,7 @@ MASK_STEPS = 100  # at least, in a training that is too short for one every `mas
 
 
 @dataclass(frozen=True)
-class Searched:
+class MaskSearch:
     """The masks of the trial nearest to the budget, and of every trial its strength and the share it kept."""
 
     masks: dict[str, Float[np.ndarray, " units"]]
@@ -64,35 +65,28 @@ class GAL(Method):
     reference: ClassVar[str] = "Lin et al. 2019"
     residual: ClassVar[Literal["tied", "select", "inner"]] = "inner"
 
-    strength: float | None = None
-    mu: float = 1.0
-    share: float = 0.625
-    learning_rate: float = 0.01
-    batch_size: int = 128
-    weight_decay: float = 2e-4
-    mask_rate: float = 0.02
-    mask_every: int = 200
-    trials: int = 6
-    tolerance: float = 0.03
-
-    def __post_init__(self) -> None:
-        for name in ("share", "learning_rate", "mask_rate", "mask_every", "trials", "batch_size"):
-            if getattr(self, name) <= 0:
-                raise InputError(f"{name} must be positive, got {getattr(self, name)}; leave it out for the default")
-        if self.strength is not None and self.strength < 0:
-            raise InputError(f"strength must not be negative, got {self.strength}; leave it out to meet the budget")
+    strength: NotNegative | None = None
+    mu: NotNegative = 1.0
+    share: Positive = 0.625
+    learning_rate: Positive = 0.01
+    batch_size: Count = 128
+    weight_decay: NotNegative = 2e-4
+    mask_rate: Positive = 0.02
+    mask_every: Count = 200
+    trials: Count = 6
+    tolerance: NotNegative = 0.03
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """The masks; larger ones stay."""
-        masks = evidence.found.masks if evidence.found else {}
+        masks = evidence.search_result.masks if evidence.search_result else {}
         if budget.of == "blocks":
             return {BLOCKS: masks.get(BLOCKS, np.ones(len(evidence.groups.branches)))}
         return {group.name: masks.get(group.name, np.ones(group.size)) for group in evidence.groups}
 
-    def select(self, scores: Scores, budget: Budget, groups: Groups | None, found: Any) -> Keep:
+    def select(self, scores: Scores, budget: Budget, groups: Groups | None, search_result: Any) -> Keep:
         """Branches with mask 0 go first, as many as the budget has room for; then channels, by mask."""
         assert groups is not None
-        branches = found.masks.get(BLOCKS) if found and budget.of in ("flops", "weights") else None
+        branches = search_result.masks.get(BLOCKS) if search_result and budget.of in ("flops", "weights") else None
         if branches is None or branches.all():
             return select(scores, budget, groups)
         kept = _without_zero_branches(groups, branches, budget)
@@ -106,7 +100,7 @@ class GAL(Method):
                 keep[group.name][:] = True
         return {**keep, BLOCKS: kept}
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> MaskSearch:
         groups, budget = context.evidence(model, self).groups, turn.budget
         if budget.of == "blocks" and not groups.branches:
             raise InputError("a budget of blocks needs a network with residual branches, got one without; use channels")
@@ -124,12 +118,13 @@ class GAL(Method):
                 nearest = kept, student
             if abs(kept - budget.keep) <= self.tolerance:
                 break
+            # Bisection on a log scale, and by factors of 4 as long as one side is open: strengths span magnitudes.
             low, high = (strength, high) if kept > budget.keep else (low, strength)
             strength = strength * 4 if high == math.inf else strength / 4 if low == 0 else math.sqrt(low * high)
         assert nearest is not None
-        found = Searched(_arrays(nearest[1]), trials)
+        result = MaskSearch(_arrays(nearest[1]), trials)
         model.load_state_dict(nearest[1].fold().state_dict())
-        return found
+        return result
 
     def _trial(
         self,
@@ -148,8 +143,8 @@ class GAL(Method):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.seed)
             like = next(model.parameters())
-            judge = discriminator(context.dataset.outputs).to(like.device, like.dtype)
-        hook = Adversary(teacher, judge, strength, self.mu, self.mask_rate, every, context.processes)
+            discriminator = build_discriminator(context.dataset.outputs).to(like.device, like.dtype)
+        hook = Adversary(teacher, discriminator, strength, self.mu, self.mask_rate, every, context.processes)
         decided = {  # and not the share that is to stay: searches for several budgets have their first trial in common
             "strength": strength,
             "mu": self.mu,
@@ -178,7 +173,7 @@ class GAL(Method):
 
 
 def kept_share(groups: Groups, masks: dict[str, Float[np.ndarray, " units"]], budget: Budget) -> float:
-    """What is left when all zeros go, in the budget's currency."""
+    """What is left when all zeros go, as a share of what the budget counts."""
     keep = {name: mask > 0 for name, mask in masks.items()}
     if budget.of == "blocks":
         return float(keep[BLOCKS].mean())

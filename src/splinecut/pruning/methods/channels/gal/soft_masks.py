@@ -1,9 +1,10 @@
 """Soft masks on channels and residual branches, and FISTA, which drives them to exact zeros.
 
 A channel's mask multiplies the weights that read it, a branch's mask the last affine layer in it. For a channel that
-passes batch norm, ReLU and pooling on its way to its readers this is the same as a mask behind its batch norm, since
-masks are not negative. Where a norm stands between the units and their readers (a pre-activation stream) it is still
-right: mask 0 is the network without the channel, exactly, with no batch-norm shift that leaks through.
+passes batch norm, ReLU and pooling on its way to the next layers this is the same as a mask behind its batch norm,
+since masks are not negative. Where a norm stands between the units and the layers that read them (a pre-activation
+stream) it is still right: mask 0 is the network without the channel, exactly, with no batch-norm shift that leaks
+through.
 """
 
 from __future__ import annotations
@@ -95,15 +96,15 @@ class _Scaled:
 
 
 def _scaled_parameters(net: nn.Module, groups: Groups, masks: dict[str, Any]) -> list[_Scaled]:
-    found = []
+    scaled = []
     for group in groups if masks.keys() - {BLOCKS} else ():
         for member in group.role("consumer"):
-            found.append(_Scaled(member.key, group.name, member.axis, torch.from_numpy(member.units)))
+            scaled.append(_Scaled(member.key, group.name, member.axis, torch.from_numpy(member.units)))
     for number, branch in enumerate(groups.branches if BLOCKS in masks else ()):
         for key in _last_affine(net, branch):
             size = net.get_parameter(key).shape[0]
-            found.append(_Scaled(key, BLOCKS, 0, torch.full((size,), number)))
-    return found
+            scaled.append(_Scaled(key, BLOCKS, 0, torch.full((size,), number)))
+    return scaled
 
 
 def _tensor(net: nn.Module, key: str) -> Tensor:
@@ -146,6 +147,7 @@ class Fista:
 
         t' = (1 + sqrt(1 + 4 t^2)) / 2,  y' = x' + (t - 1) / t' (x' - x).
         """
+        # Clamping is the proximal step of L1 over x >= 0: masks reach exactly zero, which a gradient step never does.
         value = {n: (y - rate * (gradient[n] + strength)).clamp_min(0) for n, y in self.ahead.items()}
         t = (1 + math.sqrt(1 + 4 * self.t**2)) / 2
         ahead = {n: x + (self.t - 1) / t * (x - self.value[n]) for n, x in value.items()}

@@ -30,7 +30,8 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import (
     first_units,
     width_of,
 )
-from splinecut.pruning.refit.least_squares import recalibrate
+from splinecut.pruning.options import Count, NotNegative, Positive, Share
+from splinecut.pruning.refit.batch_norms import recalibrate
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import FORWARD, Ledger, Phase
 from splinecut.training.seeding import generator
@@ -47,7 +48,7 @@ Fitness = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Searched:
+class WidthSearch:
     """The best widths, and the best fitness so far after each generation."""
 
     widths: dict[str, int]
@@ -71,27 +72,17 @@ class MetaPruning(Method):
     trains_first: ClassVar[bool] = False
     is_random: ClassVar[bool] = True  # the first units stay, whatever they are
 
-    narrowest: float = 0.1
-    levels: int = 11
-    hidden: int = 32
-    share: float = 0.25
-    label_smoothing: float = 0.1
-    generations: int = 10
-    candidates: int = 20
-    parents: int = 10
-    mutated: float = 0.1
-    recalibration: int = 2000
-    window: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("levels", "hidden", "generations", "candidates", "parents", "recalibration"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}; leave it out for the default")
-        if self.share <= 0:
-            raise InputError(f"share must be positive, got {self.share}; the default is 0.25 of the plan's epochs")
-        for name in ("narrowest", "mutated", "window"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}; leave it out for the default")
+    narrowest: Share = 0.1
+    levels: Count = 11
+    hidden: Count = 32
+    share: Positive = 0.25
+    label_smoothing: NotNegative = 0.1
+    generations: Count = 10
+    candidates: Count = 20
+    parents: Count = 10
+    mutated: Share = 0.1
+    recalibration: Count = 2000
+    window: Share = 0.05
 
     @property
     def recovery(self) -> Recovery:
@@ -105,10 +96,11 @@ class MetaPruning(Method):
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
         """Minus each unit's place as a share of its group's width: selecting widens or narrows all groups alike."""
-        widths = evidence.found.widths if evidence.found else {group.name: group.size for group in evidence.groups}
+        result = evidence.search_result
+        widths = result.widths if result else {group.name: group.size for group in evidence.groups}
         return {group.name: -(np.arange(group.size) + 0.5) / widths[group.name] for group in evidence.groups}
 
-    def search(self, context: RunContext, model: nn.Module, turn: Round) -> Searched:
+    def search(self, context: RunContext, model: nn.Module, turn: Round) -> WidthSearch:
         if not len(context.dataset.validation):
             raise InputError("metapruning compares widths on validation images, got none; set data.validation=0.1")
         groups = context.evidence(model, self).groups
@@ -116,11 +108,11 @@ class MetaPruning(Method):
         space = Space(groups, turn.budget, self.ratios, self.window)
         random = np.random.default_rng([context.seed, turn.budget.keep.as_integer_ratio()[0] % 2**32])
         decides = {"weights": weights_digest(net), "recalibration": self.recalibration, "ratios": self.ratios}
-        with context.search_cache("widths", decides) as memory:
+        with context.search_cache("widths", decides) as cache:
 
             def fitness(genes: Genes) -> Fitness:
-                make = partial(self.measured, context, net, space.widths(genes))
-                accuracy, negative_loss = memory.get_or_compute(" ".join(map(str, genes)), make)
+                compute = partial(self.measured, context, net, space.widths(genes))
+                accuracy, negative_loss = cache.get_or_compute(" ".join(map(str, genes)), compute)
                 return accuracy, negative_loss
 
             return search(self, space, fitness, random)
@@ -146,12 +138,13 @@ class MetaPruning(Method):
         started = time.perf_counter()
         network = net.network(widths)
         rows = torch.randperm(len(context.dataset.train), generator=generator(context.seed))[: self.recalibration]
+        # Batch norms of a generated network have seen no data yet.
         recalibrate(network, context.dataset.train.examples(rows, context.device))
-        found = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
-        flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + found.images
+        result = evaluate(network, context.dataset.validation, context.dataset.task, device=context.device)
+        flops, images = net.groups.flops(first_units(net.groups, widths)), len(rows) + result.images
         ledger.charge(Phase("search"), flops, images, FORWARD, seconds=time.perf_counter() - started)
         ledger.charge(Phase("search", part="generate weights"), net.generating_flops, 1, FORWARD)
-        return found.accuracy or 0.0, -found.loss
+        return result.accuracy or 0.0, -result.loss
 
     def _plan(self, plan: TrainingConfig) -> TrainingConfig:
         epochs = max(min(1, plan.epochs), round(self.share * plan.epochs))
@@ -172,7 +165,7 @@ class Space:
         return width_of(self.groups, [self.ratios[gene] for gene in genes])
 
     def share(self, genes: Genes) -> float:
-        """What this vector keeps, in the budget's currency, of what the budget allows."""
+        """What this vector keeps as a share of what the budget allows."""
         keep = first_units(self.groups, self.widths(genes))
         if self.budget.of in ("flops", "weights"):
             cost = self.groups.flops if self.budget.of == "flops" else self.groups.parameters
@@ -202,24 +195,24 @@ class Space:
 
 def search(
     method: MetaPruning, space: Space, fitness: Callable[[Genes], Fitness], random: np.random.Generator
-) -> Searched:
+) -> WidthSearch:
     """Evolution by generations: the best so far are the parents; half of the children mutate one, half cross two."""
     n_groups, n_levels = len(space.groups), len(space.ratios)
-    known: dict[Genes, Fitness] = {}
+    measured: dict[Genes, Fitness] = {}
     best: list[Fitness] = []
     fresh = random.integers(n_levels, size=(method.candidates, n_groups)).tolist()
     children = [space.within(genes, random) for genes in fresh]
     for _ in range(method.generations):
         for genes in children:
-            known[genes] = fitness(genes)
-        parents = sorted(known, key=lambda genes: known[genes], reverse=True)[: method.parents]
-        best.append(known[parents[0]])
+            measured[genes] = fitness(genes)
+        parents = sorted(measured, key=lambda genes: measured[genes], reverse=True)[: method.parents]
+        best.append(measured[parents[0]])
         children = []
         for number in range(method.candidates):
             a, b = (parents[place] for place in random.integers(len(parents), size=2))
             child = mutated(a, n_levels, method.mutated, random) if number % 2 else crossed(a, b, random)
             children.append(space.within(child, random))
-    return Searched(space.widths(parents[0]), best)
+    return WidthSearch(space.widths(parents[0]), best)
 
 
 def mutated(genes: Genes, n_levels: int, share: float, random: np.random.Generator) -> Genes:

@@ -28,7 +28,7 @@ from splinecut.networks import surgery
 from splinecut.networks.groups.values import Groups
 from splinecut.networks.surgery.optimizer import sliced
 from splinecut.pruning.budget import Keep
-from splinecut.pruning.refit.batch_norms import NORMS
+from splinecut.pruning.unit_parameters import BatchNorm
 from splinecut.pruning.weight_mask import prunable_weights
 from splinecut.training.hooks import Hook, TrainState
 
@@ -59,7 +59,7 @@ class PruningNet(nn.Module):
         self.learned = nn.ParameterList(model.get_parameter(key).detach().clone() for key in learned)
         # In tuples, so that they are no parts of this module: what runs is a shape, the numbers come from here.
         self._bare = (_without_data(model),)
-        self._whole = (_unremembering(copy.deepcopy(self._bare[0])),)
+        self._full_width = (_unremembering(copy.deepcopy(self._bare[0])),)
         self.narrow(self.full)
 
     def narrow(self, widths: Widths) -> None:
@@ -67,27 +67,27 @@ class PruningNet(nn.Module):
         self.widths, self._narrow = widths, (_unremembering(self._cut(widths)),)
 
     def forward(self, x: Float[Tensor, "batch *input"]) -> Float[Tensor, "batch outputs"]:
-        (shape,), widths = (self._narrow, self.widths) if self.training else (self._whole, self.full)
+        (shape,), widths = (self._narrow, self.widths) if self.training else (self._full_width, self.full)
         return functional_call(shape.train(self.training), self.weights(widths), (x,))
 
     def weights(self, widths: Widths) -> dict[str, Tensor]:
         """Every parameter of the network at these widths, by name; gradients flow back to what made them."""
-        whole: dict[str, Tensor] = {}
+        full: dict[str, Tensor] = {}
         for (key, touching), generator in zip(self._touching.items(), self.generators, strict=True):
-            whole[key] = generator([widths[name] / self.full[name] for name in touching] or [1.0])
-        whole |= dict(zip(self._learned, self.learned, strict=True))
+            full[key] = generator([widths[name] / self.full[name] for name in touching] or [1.0])
+        full |= dict(zip(self._learned, self.learned, strict=True))
         like = next(self.parameters())
         for key, (value, shape) in self._constant.items():
-            whole[key] = torch.full(shape, value, device=like.device, dtype=like.dtype)
+            full[key] = torch.full(shape, value, device=like.device, dtype=like.dtype)
         slices = self.groups.slices(first_units(self.groups, widths))
-        return {key: sliced(value, slices[key]) if key in slices else value for key, value in whole.items()}
+        return {key: sliced(value, slices[key]) if key in slices else value for key, value in full.items()}
 
     @torch.no_grad()
     def network(self, widths: Widths) -> nn.Module:
         """An ordinary network of these widths that holds the generated weights; its batch norms know nothing yet."""
-        made = self._cut(widths)
-        made.load_state_dict(self.weights(widths), strict=False, assign=True)
-        return made
+        network = self._cut(widths)
+        network.load_state_dict(self.weights(widths), strict=False, assign=True)
+        return network
 
     @property
     def generating_flops(self) -> int:
@@ -108,6 +108,7 @@ class WeightGenerator(nn.Module):
         self.first = nn.Linear(n_ratios, hidden)
         self.second = nn.Linear(hidden, weight.numel())
         with torch.no_grad():
+            # Scaled by the weights' spread: at first the ratios change a weight by a part of its usual size.
             self.second.weight.mul_(weight.detach().std(correction=0))
             self.second.bias.copy_(weight.detach().flatten())
 
@@ -158,11 +159,11 @@ def first_units(groups: Groups, widths: Widths) -> Keep:
 
 def _norm_parameters(model: nn.Module) -> dict[str, tuple[float, torch.Size]]:
     """Gains (1) and shifts (0) of all batch norms, with their shapes."""
-    found = {}
+    constants = {}
     for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False) if isinstance(module, NORMS) else ():
-            found[f"{path}.{name}" if path else name] = (float(name == "weight"), parameter.shape)
-    return found
+        for name, parameter in module.named_parameters(recurse=False) if isinstance(module, BatchNorm) else ():
+            constants[f"{path}.{name}" if path else name] = (float(name == "weight"), parameter.shape)
+    return constants
 
 
 def _without_data(model: nn.Module) -> nn.Module:
@@ -175,7 +176,7 @@ def _without_data(model: nn.Module) -> nn.Module:
 
 def _unremembering(model: nn.Module) -> nn.Module:
     """The model with batch norms that use the statistics of the batch at hand, in evaluation too."""
-    norms = [(path, module) for path, module in model.named_modules() if isinstance(module, NORMS)]
+    norms = [(path, module) for path, module in model.named_modules() if isinstance(module, BatchNorm)]
     for path, norm in norms:
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, _OfTheBatch(norm))

@@ -53,7 +53,7 @@ def draw(
         remedy = f"keep={budget}" if is_number(budget) else 'budget=sc.Budget(0.5, "flops"), or keep=0.5'
         raise InputError(f"budget must be a Budget, got {budget!r}; write {remedy}")
     name, chosen = resolve_method(method, options, budget)
-    if type(chosen).search is not Method.search:
+    if chosen.has_search:
         raise InputError(f"{name} draws only after a search or training of its own; run it from a recipe: sc.run")
     if budget is None:
         assert keep is not None
@@ -64,7 +64,7 @@ def draw(
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     if chosen.units != "weights":
         _check_groups(groups, budget)
-    return drawn(Evidence(bare, groups, example, seed, labels), name, chosen, budget)
+    return ticket_from_evidence(Evidence(bare, groups, example, seed, labels), name, chosen, budget)
 
 
 def _check_groups(groups: Groups, budget: Budget) -> None:
@@ -72,9 +72,9 @@ def _check_groups(groups: Groups, budget: Budget) -> None:
     if budget.of == "blocks":
         raise InputError("a budget of blocks needs a method that scores residual branches; run gal from a recipe")
     if not len(groups):
-        whole = [f"{name} ({reason})" for name, reason in groups.left_whole.items()]
-        more = f" and {len(whole) - 5} more" if len(whole) > 5 else ""
-        raise InputError(f"no channels of this network can be removed: {'; '.join(whole[:5]) or 'it has none'}{more}")
+        reasons = [f"{name} ({reason})" for name, reason in groups.left_whole.items()]
+        more = f" and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+        raise InputError(f"no channels of this network can be removed: {'; '.join(reasons[:5]) or 'it has none'}{more}")
     if groups.unproved:
         warnings.warn(f"the cut is not proved: {groups.unproved}", UnprovedWarning, stacklevel=3)
 
@@ -84,7 +84,7 @@ def _within_scope(method: Method, budget: Budget) -> Budget:
 
     A Budget cannot tell whether its "global" was written down or is the default, so that one gives way.
     """
-    own = getattr(method, "scope", budget.scope)
+    own = getattr(method, "scope") if method.scope_option else budget.scope  # noqa: B009  (no field of every method)
     if own != budget.scope != "global":
         raise InputError(
             f"one scope decides the selection, got scope={own!r} of the method and {budget.scope!r} of the budget; "
@@ -93,8 +93,8 @@ def _within_scope(method: Method, budget: Budget) -> Budget:
     return replace(budget, scope=own)
 
 
-def drawn(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:
+def ticket_from_evidence(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:
     """The ticket that a method draws from the evidence, in one round."""
     groups = None if method.units == "weights" else evidence.groups
-    keep = method.select(method.score(evidence, budget), budget, groups, evidence.found)
+    keep = method.select(method.score(evidence, budget), budget, groups, evidence.search_result)
     return Ticket(keep, groups, name, budget, {**asdict(method), "seed": evidence.seed})
