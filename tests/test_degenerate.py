@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.errors import InputError, ProbeWarning
 from splinecut.experiments.records import Record
+from splinecut.pruning import apply
 from splinecut.pruning.refit.batch_norms import recalibrate
 
 
@@ -131,7 +132,7 @@ def test_a_network_that_came_with_infinities_is_cut_with_them_and_new_ones_are_r
     def spoil(whole: nn.Module, smaller: nn.Module, *_: Any) -> None:
         smaller.get_parameter("7.weight").data.fill_(torch.nan)
 
-    monkeypatch.setattr(refit, "fold", spoil)
+    monkeypatch.setattr(apply, "fold", spoil)
     with pytest.raises(InputError, match=r"7\.weight"):
         sc.cut(model, ticket, refit="fold")
 

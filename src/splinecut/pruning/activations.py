@@ -60,6 +60,7 @@ class ConsumerLayer:
         """
         is_image = x.dim() > 2 and not self.is_linear
         if is_image and step > 1:
+            # Indexed before they are laid out: rows of whole images would be copied only to be dropped.
             where = torch.arange(0, len(x) * x[0, 0].numel(), step, device=x.device)
             sample, *position = torch.unravel_index(where, (len(x), *x.shape[2:]))
             return self._by_unit(x.movedim(1, -1)[(sample, *position)])
@@ -86,6 +87,7 @@ def consumer_layers(model: nn.Module, group: UnitGroup) -> list[ConsumerLayer]:
         is_conv = isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and module.groups == 1
         if member.axis != 1 or not (is_conv or isinstance(module, nn.Linear)):
             continue
+        # Stable, so that the positions of a unit keep their order: fold and refit match them one by one.
         places = np.argsort(member.units, kind="stable")
         places = places[np.sort(member.units) >= 0]
         columns = places.reshape(group.size, -1)
@@ -169,7 +171,7 @@ class RunningCovariance:
         if rows.dtype.itemsize < 4:  # half precision holds neither the sums nor the products
             rows = rows.float()
         if not self.n_rows:
-            self.origin = rows.mean(0).cpu().numpy()
+            self.origin = rows.mean(0).cpu().numpy()  # fixed from now on: sums about a moving origin cannot be added
         beyond = rows - torch.from_numpy(self.origin).to(rows)
         self.total += beyond.sum(0, dtype=torch.float64).cpu().numpy()
         # Products of a batch in the network's own precision, sums over batches in double. By torch, on the threads that

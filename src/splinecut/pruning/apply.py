@@ -54,5 +54,6 @@ def cut(
     elif refit == "least_squares":
         assert probe is not None
         least_squares(unwrapped(model), smaller, ticket.groups, ticket.keep, probe)
+    # Last, after the refit: a network that was finite may overflow once weights are added up.
     check_made(smaller, unwrapped(model), f"refit={refit!r}")
     return smaller

@@ -59,6 +59,7 @@ def draw(
         assert keep is not None
         budget = Budget(keep, chosen.units)
     budget = _within_scope(chosen, budget)
+    # Before anything runs: one NaN would make every covariance NaN, and the error would name a layer instead.
     check_finite(as_arguments(example), "the example inputs")
     bare = unwrapped(model)
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)

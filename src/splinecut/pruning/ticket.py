@@ -63,7 +63,7 @@ class Ticket:
         if self.groups is not None:
             self.groups.check(keep)
             keep = {**self.groups.full_keep(), **keep}
-        for kept in keep.values():
+        for kept in keep.values():  # hashed and cached (`achieved`): a changed array would belie both
             kept.setflags(write=False)
         object.__setattr__(self, "keep", keep)
 
@@ -125,6 +125,7 @@ class Ticket:
     def save(self, path: str | Path) -> Path:
         """Writes the ticket: channels and blocks as .json, single weights as .safetensors, one bit each."""
         path = Path(path)
+        # Channels are few and read by people; a mask of single weights has as many bits as the network has weights.
         suffix = ".safetensors" if self.groups is None else ".json"
         if path.suffix != suffix:
             raise InputError(f"a ticket of {self.kind} is saved as {suffix}, got {path.name}; use {path.stem}{suffix}")

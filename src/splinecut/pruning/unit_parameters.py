@@ -37,6 +37,7 @@ def filter_norm(model: nn.Module, group: UnitGroup) -> Float[np.ndarray, " units
     squares = np.zeros(group.size)
     for producer in group.producers:
         assert producer.weight is not None
+        # Transposed layers have their units on another axis.
         weight = model.get_parameter(producer.weight).detach().double().movedim(producer.axis, 0).flatten(1)
         add_per_unit(squares, group.rows(producer), weight.square().sum(1))
     return np.sqrt(squares)
@@ -46,6 +47,7 @@ def add_per_unit(
     total: Float[np.ndarray, " units"], units: Int64[np.ndarray, " rows"], values: Float[Tensor, " rows"]
 ) -> None:
     """Adds each row's value to the unit it belongs to, in place; rows of no unit (-1) are left out."""
+    # add.at, since `total[units] += values` adds only the last of several rows of one unit.
     np.add.at(total, units[units >= 0], values.cpu().numpy()[units >= 0])
 
 
@@ -99,6 +101,7 @@ def unit_cuts(model: nn.Module, group: UnitGroup, producer: Producer) -> Cuts:
     bias = model.get_parameter(producer.bias).detach() if producer.bias else None
     if producer.norm is not None:
         norm = cast(nn.BatchNorm2d, model.get_submodule(producer.norm))
+        # A norm without running statistics shifts every batch differently: there is no one cut to fold it into.
         if norm.running_mean is not None and norm.running_var is not None:
             weight, bias = fold_batch_norm(
                 weight, bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps

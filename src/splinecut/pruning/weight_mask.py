@@ -24,6 +24,7 @@ def prunable_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     Biases and norms are never removed; a weight that two layers share is named once.
     """
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    # By the module, not by the name or the shape: an embedding's weight is a matrix too.
     owners = {path for path, module in model.named_modules() if isinstance(module, kinds)}
     return {
         name: parameter

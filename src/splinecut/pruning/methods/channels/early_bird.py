@@ -76,6 +76,7 @@ class StopWhenSettled(Hook):
         self.queue: list[Bool[np.ndarray, " units"]] = []
 
     def after_epoch(self, state: TrainState) -> bool:
+        # Only masks are kept, not networks: they are all that is compared, and fit into a checkpoint.
         newest = np.concatenate(list(self.look(state).values()))
         self.queue = [*self.queue, newest][-self.window :]
         if len(self.queue) < self.window:

@@ -106,6 +106,7 @@ def gate_derivatives(
     """
     gated = {group.name: _gated(model, group) for group in groups}
     parameters = {id(p): p for triples in gated.values() for p, _, _ in triples}
+    # Statistics of this batch: the running ones were gathered while units were closed.
     with batch_statistics(model), torch.enable_grad():
         like = next(model.parameters())
         loss = functional.cross_entropy(model(x.to(like.device, like.dtype)), y.to(like.device))
@@ -113,6 +114,7 @@ def gate_derivatives(
     result = {group.name: np.zeros(group.size) for group in groups}
     for name, triples in gated.items():
         for parameter, axis, units in triples:
+            # Summed over a filter with its signs: the derivative by one gate on all of it.
             product = (parameter.detach() * gradients[id(parameter)]).double().movedim(axis, 0)
             add_per_unit(result[name], units, product.reshape(len(product), -1).sum(1))
     return result
@@ -166,7 +168,7 @@ class Gates(Hook):
             is_linear = next(consumer.is_linear for consumer in consumers if consumer.module == path)
             handle = state.model.get_submodule(path).register_forward_pre_hook(self._gate(path, is_linear))
             self._handles.append(handle)
-        if self.scores:
+        if self.scores:  # a resumed training goes on with the mask it had
             self._close(state.model)
         else:
             self._choose(state)

@@ -126,6 +126,7 @@ class LeGR(Method):
         self, context: RunContext, model: nn.Module, groups: Groups, scores: Scores, ledger: Ledger
     ) -> float | None:
         """Validation loss of the network cut by `scores` and trained for `steps`; None where training diverged."""
+        # At one budget for all candidates, and in FLOPs: rankings that cut more would lose by their size alone.
         keep = self.select(scores, Budget(self.search_keep, "flops"), groups, None)
         smaller = apply.cut(model, Ticket(keep, groups))
         if not self.steps:

@@ -42,6 +42,7 @@ class ShrinkScales(Hook):
     def after_backward(self, state: TrainState) -> None:
         for module in state.model.modules():
             if isinstance(module, BatchNorm) and module.weight is not None and module.weight.grad is not None:
+                # Not in the loss: the sub-gradient needs no graph, and losses stay comparable with other methods'.
                 module.weight.grad.add_(module.weight.detach().sign(), alpha=self.strength)
 
 

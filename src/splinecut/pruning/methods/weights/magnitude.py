@@ -42,6 +42,7 @@ class Lottery(Magnitude):
 
     @property
     def recovery(self) -> Recovery:
+        # Weights and step together: the learning rate and the data order go back to where the weights were.
         return Recovery(weights="rewind", step=self.rewind_step)
 
     def rounds(self, budget: Budget, groups: Groups | None) -> Sequence[Round]:

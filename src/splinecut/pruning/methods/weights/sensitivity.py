@@ -111,7 +111,7 @@ def scoring_copy(model: nn.Module) -> tuple[nn.Module, dict[str, nn.Parameter]]:
     copy's running statistics move, the network's do not.
     """
     net = copy.deepcopy(model).eval().requires_grad_(False)
-    for module in net.modules():
+    for module in net.modules():  # untrained running statistics would not normalise anything
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.train()
     weights = prunable_weights(net)

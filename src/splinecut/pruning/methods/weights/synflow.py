@@ -69,7 +69,7 @@ def absolute_copy(model: nn.Module) -> nn.Module:
     for module in net.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.reset_running_stats()
-    for parameter in net.parameters():
+    for parameter in net.parameters():  # R is then a sum of positive products, one for each path
         parameter.abs_()
     for weight in prunable_weights(net).values():
         weight.requires_grad_(True)

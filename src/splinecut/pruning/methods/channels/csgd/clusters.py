@@ -34,7 +34,7 @@ def kmeans(filters: Float[np.ndarray, "units inputs"], n: int, seed: int) -> Int
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # said when filters coincide
         labels = KMeans(n, n_init=4, random_state=seed).fit(filters).labels_
-    _, cluster = np.unique(labels, return_inverse=True)
+    _, cluster = np.unique(labels, return_inverse=True)  # numbered without gaps: k-means may leave clusters empty
     while (n_clusters := int(cluster.max()) + 1) < n:  # the budget counts on exactly n clusters
         largest = np.flatnonzero(cluster == np.bincount(cluster).argmax())
         cluster[largest[len(largest) // 2 :]] = n_clusters
@@ -132,6 +132,7 @@ def merged(model: nn.Module, groups: Groups, clusters: Clusters) -> nn.Module:
     """
     result = copy.deepcopy(model)
     for read in clustered(dict(result.named_parameters()), groups, clusters, "consumer"):
+        # Equal channels x send sum_i w_i x to the next layer, which one of them sends with the summed weights.
         outgoing = read.get(read.tensor)
         sums = torch.zeros_like(outgoing)
         sums[torch.from_numpy(is_main(read.cluster.cpu().numpy())).to(sums.device)] = read.sums(outgoing)

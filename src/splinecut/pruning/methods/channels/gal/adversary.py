@@ -103,7 +103,7 @@ class Adversary(Hook):
             assert parameter.grad is not None
             self.processes.sum(parameter.grad.div_(self.processes.world))
         for group in self.optimizer.param_groups:
-            group["lr"] = state.learning_rate
+            group["lr"] = state.learning_rate  # the student's own schedule
         self.optimizer.step()
 
     def after_backward(self, state: TrainState) -> None:

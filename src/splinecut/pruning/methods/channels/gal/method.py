@@ -138,6 +138,7 @@ class GAL(Method):
         number: int,
     ) -> SoftMasked:
         """A student trained at this strength."""
+        # Frozen and in eval mode: it must give one answer an image, whatever the batch.
         teacher = copy.deepcopy(model).eval().requires_grad_(False)
         student = SoftMasked(copy.deepcopy(model), groups, budget.of != "blocks", budget.of != "channels")
         with torch.random.fork_rng(devices=[]):

@@ -54,7 +54,9 @@ class SoftMasked(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch *input"]) -> Float[Tensor, "batch outputs"]:
         self._leaves = {
-            name: mask.detach().requires_grad_(torch.is_grad_enabled()) for name, mask in self.masks.items()
+            # Fresh leaves for every pass: buffers have no gradient, and an old graph must not hang on them.
+            name: mask.detach().requires_grad_(torch.is_grad_enabled())
+            for name, mask in self.masks.items()
         }
         return functional_call(self.net, self._under(self._leaves), (x,))
 
@@ -67,6 +69,7 @@ class SoftMasked(nn.Module):
         """The network with the masks multiplied into its weights: it computes the same without them."""
         for key, value in self._under(self.masks).items():
             self.net.get_parameter(key).copy_(value)
+        # Masks go back to 1, or the next call would multiply them in a second time.
         self.put({name: torch.ones_like(mask) for name, mask in self.masks.items()})
         return self.net
 

@@ -181,6 +181,7 @@ class Space:
         genes, top = list(genes), len(self.ratios) - 1
         while self.share(tuple(genes)) > 1 and any(genes):
             genes[random.choice(np.flatnonzero(genes))] -= 1
+        # Up to the budget, not only below it: otherwise narrow candidates would lose by their size alone.
         can_grow = [place for place in range(len(genes)) if genes[place] < top]
         while self.share(tuple(genes)) < 1 - self.window and can_grow:
             place = can_grow[random.integers(len(can_grow))]

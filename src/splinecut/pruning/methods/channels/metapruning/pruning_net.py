@@ -137,6 +137,7 @@ class DrawWidths(Hook):
 
     def _draw(self, state: TrainState) -> None:
         net = _net(state)
+        # From (seed, step), so that a resumed training draws what it would have drawn.
         generator = np.random.default_rng([self.seed, state.step])
         net.narrow(width_of(net.groups, generator.choice(self.levels, len(net.groups))))
         state.forward_flops = net.groups.flops()  # of the validation that may come before the next step
