@@ -25,7 +25,7 @@ pages: $(VENV)/.ready
 	$(BIN)/python -m studies.charts --tradeoff results/pruned-initialisation-small.json
 
 stress: $(VENV)/.ready-dev
-	OMP_NUM_THREADS=1 $(BIN)/python tests/disturb.py stress-digits --every 15 --ray
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.stress_sweep stress-digits --every 15 --ray
 
 lint: $(VENV)/.ready-dev lint-page
 	$(BIN)/ruff check .

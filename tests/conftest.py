@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from browser import Browser
-from report_driving import READY
-from report_samples import record, small_film
 from splinecut.report import build as assembly
+from support.chromium import Browser
+from support.report_actions import READY
+from support.report_data import record, small_film
 
 
 @pytest.fixture(scope="module")

@@ -119,9 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, more in places.items():
         out = asked.out / name.replace(" ", "-")
         every = asked.every if name != "in peace" else float("inf")
-        process, kills, said = sweep(
-            asked.recipe, out, *options, *more, is_due=lambda seconds, runs, kills, every=every: seconds > every
-        )
+
+        def is_due(seconds: float, runs: int, kills: int, every: float = every) -> bool:
+            return seconds > every
+
+        process, kills, said = sweep(asked.recipe, out, *options, *more, is_due=is_due)
         found = outcomes(out)
         expected = expected or found
         is_same = process.returncode == 0 and found == expected

@@ -22,7 +22,7 @@ from splinecut.networks.cost import forward_flops
 from splinecut.training import loop
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE
 from splinecut.training.pretraining import adversarial
-from test_resume import outcome
+from support.interrupted_runs import outcome
 
 TINY: dict[str, Any] = {
     "model": {"name": "convnet", "preset": "digits", "width": 0.25},

@@ -21,7 +21,7 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.pruning.weight_mask import apply_weight_mask
 from splinecut.training import checkpoint, data
 
-OLD = Path(__file__).parent / "data" / "0.1.0"
+OLD = Path(__file__).parents[2] / "tests" / "data" / "0.1.0"
 SHARED = OLD / "shared" / "train-157b3177f6485714"
 RUNS = {"channels": "ticket.json", "weights": "ticket.safetensors"}
 

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-import networks_small
 from splinecut.errors import InputError
 from splinecut.geometry.affine import local_affine
 from splinecut.networks.trace import trace
+from support import piecewise_networks
 
 
-@pytest.mark.parametrize("name", list(networks_small.BUILD))
+@pytest.mark.parametrize("name", list(piecewise_networks.BUILD))
 def test_map_equals_the_network_and_its_jacobian(name: str) -> None:
-    net = networks_small.build(name)
-    for x in networks_small.inputs(name, 3, seed=1):
+    net = piecewise_networks.build(name)
+    for x in piecewise_networks.inputs(name, 3, seed=1):
         a, b = local_affine(trace(net, x[None]), x)
         jacobian = torch.autograd.functional.jacobian(lambda z: net(z[None])[0], x)
         assert a.shape == (len(b), *x.shape)
@@ -25,10 +25,10 @@ def test_map_equals_the_network_and_its_jacobian(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "pooled"])
 def test_map_holds_in_the_neighbourhood(name: str) -> None:
-    net = networks_small.build(name)
-    x = networks_small.inputs(name, 1, seed=2)[0]
+    net = piecewise_networks.build(name)
+    x = piecewise_networks.inputs(name, 1, seed=2)[0]
     a, b = local_affine(trace(net, x[None]), x)
-    near = x + 1e-7 * networks_small.inputs(name, 8, seed=3)
+    near = x + 1e-7 * piecewise_networks.inputs(name, 8, seed=3)
     assert torch.allclose(near.flatten(1) @ a.flatten(1).T + b, net(near), rtol=0, atol=1e-11)
 
 
@@ -44,14 +44,14 @@ def test_a_point_on_a_cut_belongs_to_the_side_that_is_off(activation: nn.Module,
 
 
 def test_float32_networks_are_promoted() -> None:
-    net = networks_small.build("relu").float()
-    x = networks_small.inputs("relu", 1)[0]
+    net = piecewise_networks.build("relu").float()
+    x = piecewise_networks.inputs("relu", 1)[0]
     a, b = local_affine(trace(net, x[None]), x.float())
     assert a.dtype == b.dtype == torch.float64
     assert torch.allclose(a @ x.float().double() + b, net.double()(x.float().double()), rtol=0, atol=1e-12)
 
 
 def test_a_batch_is_refused() -> None:
-    net = networks_small.build("relu")
+    net = piecewise_networks.build("relu")
     with pytest.raises(InputError, match=r"one input of shape \(3,\), got \(1, 3\); leave out the batch axis"):
         local_affine(trace(net, torch.zeros(1, 3)), torch.zeros(1, 3))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import splinecut as sc
-from oracles import reference_network
 from splinecut.geometry.codes import Codes
+from support.exact_geometry import reference_network
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import networks_small
-from oracles import pack
 from splinecut.errors import InputError
 from splinecut.geometry.codes import (
     Codes,
@@ -26,6 +24,8 @@ from splinecut.geometry.codes import (
 from splinecut.geometry.line import pieces_along
 from splinecut.geometry.soft_codes import gaussian, soft_codes
 from splinecut.networks.trace import trace
+from support import piecewise_networks
+from support.exact_geometry import pack
 
 FOLDING = (nn.ReLU, nn.LeakyReLU, nn.PReLU)
 
@@ -47,8 +47,8 @@ def bits_by_hooks(net: nn.Module, x: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("name", ["relu", "no-bias", "leaky", "prelu", "pooled"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_codes_equal_what_hooks_see(name: str, dtype: torch.dtype) -> None:
-    net = networks_small.build(name).to(dtype)
-    x = networks_small.inputs(name, 37).to(dtype)
+    net = piecewise_networks.build(name).to(dtype)
+    x = piecewise_networks.inputs(name, 37).to(dtype)
     graph = trace(net, x, dtype)
     assert np.array_equal(codes(graph, x, batch_size=10).bits(), bits_by_hooks(net, x))
 
@@ -74,8 +74,8 @@ def test_winners_of_max_pooling_are_coded_on_request() -> None:
 
 
 def test_codes_of_float32_networks_move_with_their_weights() -> None:
-    net = networks_small.build("relu")
-    x = networks_small.inputs("relu", 20)
+    net = piecewise_networks.build("relu")
+    x = piecewise_networks.inputs("relu", 20)
     graph = trace(net, x)
     with torch.no_grad():
         net[0].weight.neg_()
@@ -135,8 +135,8 @@ def test_a_matrix_of_160_codes_over_a_million_bits_takes_under_a_second() -> Non
 
 
 def test_sampled_units_are_fixed_by_the_seed_and_of_the_full_code() -> None:
-    net = networks_small.build("relu")
-    x = networks_small.inputs("relu", 20)
+    net = piecewise_networks.build("relu")
+    x = piecewise_networks.inputs("relu", 20)
     graph = trace(net, x)
     full, part, again = codes(graph, x), codes(graph, x, per_layer=5, seed=3), codes(graph, x, per_layer=5, seed=3)
     assert part == again
@@ -179,8 +179,8 @@ def test_codes_of_different_layers_or_samples_are_refused() -> None:
 
 @pytest.mark.parametrize(("activation", "options"), [(nn.SiLU, {}), (nn.GELU, {"noise": gaussian})])
 def test_soft_codes_times_inputs_are_what_the_smooth_network_computes(activation, options) -> None:
-    net = networks_small.mlp(activation).double().eval()
-    x = networks_small.inputs("relu", 9)
+    net = piecewise_networks.mlp(activation).double().eval()
+    x = piecewise_networks.inputs("relu", 9)
     shares = soft_codes(trace(net, x, smooth=True), x, **options).shares
     u = net[0](x)
     assert torch.allclose(shares[0] * u, net[1](u), rtol=0, atol=1e-12)
@@ -189,9 +189,9 @@ def test_soft_codes_times_inputs_are_what_the_smooth_network_computes(activation
 
 
 def test_soft_codes_tend_to_the_hard_ones_and_so_do_distances() -> None:
-    x = networks_small.inputs("relu", 9)
+    x = piecewise_networks.inputs("relu", 9)
     torch.manual_seed(0)
-    graphs = [trace(networks_small.mlp(nn.GELU).double().eval(), x, smooth=True) for _ in range(2)]
+    graphs = [trace(piecewise_networks.mlp(nn.GELU).double().eval(), x, smooth=True) for _ in range(2)]
     for graph in graphs:
         hard = codes(graph, x).bits()
         assert torch.cat(soft_codes(graph, x, beta=np.inf).shares, dim=1).numpy().astype(bool).tolist() == hard.tolist()
@@ -201,7 +201,7 @@ def test_soft_codes_tend_to_the_hard_ones_and_so_do_distances() -> None:
 
 
 def test_exact_geometry_refuses_a_graph_traced_for_codes() -> None:
-    x = networks_small.inputs("relu", 2)
-    graph = trace(networks_small.mlp(nn.GELU).double().eval(), x, smooth=True)
+    x = piecewise_networks.inputs("relu", 2)
+    graph = trace(piecewise_networks.mlp(nn.GELU).double().eval(), x, smooth=True)
     with pytest.raises(InputError, match=r"gelu in layer 1 is smooth.*soft codes"):
         pieces_along(graph, *x)

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import networks_small
 from splinecut.errors import InputError
 from splinecut.geometry.codes import codes
 from splinecut.geometry.estimates import estimate_pieces
 from splinecut.geometry.line import PieceLimit, Pieces, pieces_along
 from splinecut.networks.trace import trace
+from support import piecewise_networks
 
-MAX_FREE = [name for name in networks_small.BUILD if name != "pooled"]
+MAX_FREE = [name for name in piecewise_networks.BUILD if name != "pooled"]
 
 
 def along(net: nn.Module, name: str, seed: int = 0, **options) -> tuple[Pieces, torch.Tensor, torch.Tensor]:
-    a, b = 2 * networks_small.inputs(name, 2, seed)
+    a, b = 2 * piecewise_networks.inputs(name, 2, seed)
     return pieces_along(trace(net, a[None]), a, b, **options), a, b
 
 
@@ -29,9 +29,9 @@ def points(t: np.ndarray, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a + weight * (b - a)
 
 
-@pytest.mark.parametrize("name", list(networks_small.BUILD))
+@pytest.mark.parametrize("name", list(piecewise_networks.BUILD))
 def test_network_is_affine_between_breakpoints(name: str) -> None:
-    net = networks_small.build(name)
+    net = piecewise_networks.build(name)
     pieces, a, b = along(net, name)
     assert len(pieces) >= 5
     rng = np.random.default_rng(0)
@@ -42,7 +42,7 @@ def test_network_is_affine_between_breakpoints(name: str) -> None:
 
 @pytest.mark.parametrize("name", MAX_FREE)
 def test_code_is_constant_inside_a_piece_and_changes_at_its_end_by_the_labelled_unit(name: str) -> None:
-    net = networks_small.build(name)
+    net = piecewise_networks.build(name)
     pieces, a, b = along(net, name)
     graph = trace(net, a[None])
     share = np.array([0.01, 0.5, 0.99])
@@ -81,7 +81,7 @@ def test_max_pooling_breaks_exactly_where_the_winner_changes(size: tuple[int, in
 
 @pytest.mark.parametrize("name", ["relu", "pooled", "residual"])
 def test_small_chunks_give_the_same_pieces(name: str) -> None:
-    net = networks_small.build(name)
+    net = piecewise_networks.build(name)
     whole, *_ = along(net, name)
     parts, *_ = along(net, name, chunk_bytes=1)
     assert len(whole) == len(parts)
@@ -91,7 +91,7 @@ def test_small_chunks_give_the_same_pieces(name: str) -> None:
 
 
 def test_a_stretch_holds_the_breakpoints_of_the_whole_that_lie_in_it() -> None:
-    net = networks_small.build("residual")
+    net = piecewise_networks.build("residual")
     whole, *_ = along(net, "residual")
     stretch, *_ = along(net, "residual", start=0.25, stop=0.5)
     inner = whole.breakpoints[(whole.breakpoints > 0.25) & (whole.breakpoints < 0.5)]
@@ -100,8 +100,8 @@ def test_a_stretch_holds_the_breakpoints_of_the_whole_that_lie_in_it() -> None:
 
 
 def test_through_the_origin_a_network_without_biases_has_two_pieces() -> None:
-    net = networks_small.build("no-bias")
-    a = networks_small.inputs("no-bias", 1)[0]
+    net = piecewise_networks.build("no-bias")
+    a = piecewise_networks.inputs("no-bias", 1)[0]
     pieces = pieces_along(trace(net, a[None]), -a, a)
     assert pieces.breakpoints.tolist() == pytest.approx([0, 0.5, 1], abs=1e-12)
 
@@ -127,7 +127,7 @@ def test_copies_scale_and_order_of_units_do_not_matter(seed: int, scale: float) 
 
 
 def test_estimates_scatter_around_the_true_count_as_their_standard_error_says() -> None:
-    net = networks_small.build("concat")
+    net = piecewise_networks.build("concat")
     whole, a, b = along(net, "concat")
     graph = trace(net, a[None])
     estimates = [estimate_pieces(graph, a, b, n_windows=4, width=0.05, seed=seed) for seed in range(40)]
@@ -141,7 +141,7 @@ def test_estimates_scatter_around_the_true_count_as_their_standard_error_says() 
 
 
 def test_what_cannot_be_a_segment_is_refused() -> None:
-    net = networks_small.build("relu")
+    net = piecewise_networks.build("relu")
     graph = trace(net, torch.zeros(1, 3))
     a, b = torch.zeros(3), torch.ones(3)
     with pytest.raises(InputError, match="a and b are the same input"):

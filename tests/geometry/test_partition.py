@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import splinecut as sc
-from oracles import n_regions_of_lines, reference_network
 from splinecut.geometry.subdivision import run as vertices
 from splinecut.geometry.subdivision.polygons import next_place
+from support.exact_geometry import n_regions_of_lines, reference_network
 
 few = settings(derandomize=True, deadline=None, max_examples=6)
 seeds = st.integers(0, 10_000)

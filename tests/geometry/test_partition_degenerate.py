@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import splinecut as sc
-from oracles import ABS, CLAMP, LEAKY, RELU, exact_area, exact_subdivision, largest_of, linear
 from splinecut.geometry.certify import certify
 from splinecut.geometry.partition import subdivide
 from splinecut.networks.trace import trace
+from support.exact_geometry import ABS, CLAMP, LEAKY, RELU, exact_area, exact_subdivision, largest_of, linear
 
 Layers = list[tuple[list[list[int]], list[int]]]
 FOLDS = {

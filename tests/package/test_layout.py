@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGES = [ROOT / "src" / "splinecut", ROOT / "studies", ROOT / "tools"]
 FOLDERS = sorted({file.parent for package in PACKAGES for file in package.rglob("*.py")})
 MOST = 14  # modules in a package, `__init__` apart

@@ -8,7 +8,7 @@ import venv
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_built_wheel_installs_and_runs_in_a_clean_environment(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from oracles import pack
 from splinecut.errors import InputError
 from splinecut.geometry.codes import Codes, distance
 from splinecut.pruning.detect import EarlyBird, consecutive, image_grid, newest_against_each
 from splinecut.training import checkpoint
+from support.exact_geometry import pack
 
 
 def net(seed: int = 0) -> nn.Sequential:

@@ -16,7 +16,7 @@ import splinecut as sc
 from splinecut.networks.cost import cost
 from splinecut.networks.groups.values import BLOCKS, Groups
 from splinecut.pruning.budget import best, select
-from zoo import make, read
+from support.coupled_networks import make, read
 
 
 def random_scores(groups: Groups, seed: int = 0) -> dict[str, np.ndarray]:

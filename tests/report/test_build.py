@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import splinecut as sc
-from report_samples import HOSTILE, STEPS, many_records, record, small_film
 from splinecut.cli import app as cli
 from splinecut.errors import InputError
 from splinecut.experiments.spec import Detector
@@ -28,6 +27,7 @@ from splinecut.report import rows as facts
 from splinecut.report.array_packing import pack
 from splinecut.report.frame_selection import thinned
 from splinecut.report.script_bundle import bundle
+from support.report_data import HOSTILE, STEPS, many_records, record, small_film
 
 
 def test_importing_the_report_does_not_import_torch() -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from browser import Browser
-from report_driving import IN_A_BROWSER
-from report_samples import big_partition, film_of, many_records
 from splinecut.experiments.film.build import frame_of
 from splinecut.report import build as assembly
+from support.chromium import Browser
+from support.report_actions import IN_A_BROWSER
+from support.report_data import big_partition, film_of, many_records
 
 pytestmark = IN_A_BROWSER
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from browser import Browser
-from report_driving import BOTH, IN_A_BROWSER, READY, act, button, text
-from report_samples import HOSTILE, record, small_film
 from splinecut.report import build as assembly
+from support.chromium import Browser
+from support.report_actions import BOTH, IN_A_BROWSER, READY, act, button, text
+from support.report_data import HOSTILE, record, small_film
 
 pytestmark = IN_A_BROWSER
 

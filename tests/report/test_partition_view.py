@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from browser import Browser
-from report_driving import BOTH, IN_A_BROWSER, READY, act, button, text
-from report_samples import small_film
+from support.chromium import Browser
+from support.report_actions import BOTH, IN_A_BROWSER, READY, act, button, text
+from support.report_data import small_film
 
 pytestmark = IN_A_BROWSER
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from browser import Browser
-from report_driving import IN_A_BROWSER, READY, button
+from support.chromium import Browser
+from support.report_actions import IN_A_BROWSER, READY, button
 
 pytestmark = [
     IN_A_BROWSER,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser import Browser
-from report_driving import IN_A_BROWSER, READY, text
+from support.chromium import Browser
+from support.report_actions import IN_A_BROWSER, READY, text
 
 pytestmark = IN_A_BROWSER
 

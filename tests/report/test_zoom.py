@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from browser import Browser
-from report_driving import IN_A_BROWSER, READY, button
-from report_samples import big_partition, film_of, small_film
 from splinecut.report import build as assembly
+from support.chromium import Browser
+from support.report_actions import IN_A_BROWSER, READY, button
+from support.report_data import big_partition, film_of, small_film
 
 pytestmark = IN_A_BROWSER
 

@@ -13,7 +13,7 @@ import pytest
 from splinecut.experiments import table_file as committed
 from studies import charts
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TABLES = [path for path in sorted((ROOT / "results").glob("*.json")) if path.with_suffix(".svg").is_file()]
 TABLES = [path for path in TABLES if json.loads(path.read_text()).get("kind") == committed.KIND]
 

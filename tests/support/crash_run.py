@@ -1,6 +1,6 @@
 """Runs an experiment in child processes that die by SIGKILL at chosen moments, then once more to its end.
 
-    python victim.py OUT EXPERIMENT_JSON KILL...
+    python crash_run.py OUT EXPERIMENT_JSON KILL...
 
 A KILL is `steps:X` (from outside, X steps into its training; the fraction is of a few milliseconds), `fsync:N`,
 `before-rename:N`, `after-rename:N`, `half-written:N` (inside the N-th write of the process) or `epoch:N` (between

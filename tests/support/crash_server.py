@@ -1,6 +1,6 @@
 """Runs experiments in children that die by SIGKILL, one order a line: the imports are paid once for all of them.
 
-An order is {"out": folder, "experiment": tables, "kills": [...]} on standard input, kills as `victim.py` names them;
+An order is {"out": folder, "experiment": tables, "kills": [...]} on standard input, kills as `crash_run.py` names them;
 the answer is one line with the exit status of every child, the last of which was left to finish.
 """
 
@@ -15,7 +15,7 @@ from splinecut.experiments import building, runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups
-from victim import one_process
+from support.crash_run import one_process
 
 
 def warm(experiment: Experiment) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from browser import Browser, executable
+from support.chromium import Browser, executable
 
 IN_A_BROWSER = pytest.mark.skipif(
     executable() is None, reason="no Chromium on this machine; install chromium to test the report in a browser"

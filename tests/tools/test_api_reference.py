@@ -9,7 +9,7 @@ import pytest
 import splinecut as sc
 from tools.api_reference import reference
 
-PAGE = Path(__file__).parent.parent / "docs" / "api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 def test_the_reference_is_up_to_date() -> None:

@@ -11,7 +11,7 @@ from splinecut.errors import InputError
 from splinecut.pruning.methods.catalogue import METHODS
 from tools import fill_tables as pages
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILLED = [
     page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if pages.BLOCK.search(page.read_text())
 ]

@@ -105,7 +105,7 @@ def test_the_flops_of_the_dense_runs_are_the_papers() -> None:
 
 def test_the_documentation_prints_the_errors_that_are_measured() -> None:
     found = [abs(e) for setting in tx2_fit.SETTINGS for row in tx2_fit.errors(setting)[1].values() for e in row]
-    text = (Path(__file__).parent.parent / "docs" / "energy.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "energy.md").read_text()
     stated = re.search(r"(\d+) pruned rows: median error ([\d.]+) %, worst ([\d.]+) %", " ".join(text.split()))
     assert stated is not None
     assert int(stated[1]) == len(found)

@@ -69,7 +69,7 @@ def test_time_is_left_out_where_work_is_compared() -> None:
 
 
 def test_phases_of_stored_ledgers_are_read_back_as_they_were_written() -> None:
-    golden = json.loads((Path(__file__).parent / "data" / "golden.json").read_text(encoding="utf-8"))
+    golden = json.loads((Path(__file__).parents[2] / "tests" / "data" / "golden.json").read_text(encoding="utf-8"))
     stored = {phase for run in golden["runs"].values() for phase in run["phases"]}
     assert {"train", "train: validate", "round-1: validate", "retrain", "score", "test"} <= stored
     for text in stored:

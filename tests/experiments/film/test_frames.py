@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import splinecut as sc
-from report_samples import network, small_film
 from splinecut.errors import InputError
 from splinecut.experiments.film import build as filming
 from splinecut.experiments.film import frames, window
 from splinecut.geometry.cuts import corrected_distance, cuts
 from splinecut.networks import models
+from support.report_data import network, small_film
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:

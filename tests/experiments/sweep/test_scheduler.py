@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from disturb import outcomes, sweep
 from splinecut.cli.app import app
 from splinecut.errors import InputError
 from splinecut.experiments import recipes, spec
@@ -29,6 +28,7 @@ from splinecut.experiments.sweep.jobs import MALLOC_ENV, Job, JobResult, _loaded
 from splinecut.experiments.sweep.scheduler import State, _Queue, run, shared_stages
 from splinecut.experiments.sweep.worker_pool import Workers, _Worker
 from splinecut.pruning.methods.catalogue import METHODS
+from tools.stress_sweep import outcomes, sweep
 
 BASE: dict[str, Any] = {
     "name": "small",
@@ -158,7 +158,7 @@ def test_the_digits_table_has_every_method_of_the_catalogue() -> None:
 
 
 def test_the_sweep_that_the_documentation_shows_is_one() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
     shown = page.split("```toml\n")[1].split("```")[0]
     assert len(grid.expand(grid.from_dict(tomllib.loads(shown)))) == 5 * 2 * (1 + 3 * 3)
 

@@ -16,7 +16,7 @@ from splinecut.networks.cost import cost
 from splinecut.networks.groups.read import blocks
 from splinecut.networks.groups.serialization import from_json, to_json
 from splinecut.networks.groups.values import BLOCKS, UnitGroup
-from zoo import ZOO, SEResNet, make, read
+from support.coupled_networks import ZOO, SEResNet, make, read
 
 
 def member(group: UnitGroup, key: str, axis: int) -> list[int]:

@@ -20,7 +20,7 @@ from splinecut.networks.groups.values import BLOCKS
 from splinecut.networks.layers import Zero
 from splinecut.networks.surgery import cut, mask, mask_weights
 from splinecut.networks.surgery.cut import RewrapWarning
-from zoo import ZOO, draw, make, read
+from support.coupled_networks import ZOO, draw, make, read
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.networks.groups.values import BLOCKS
 from splinecut.networks.surgery import cut, mask
-from zoo import draw, make, read
+from support.coupled_networks import draw, make, read
 
 Make = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 

@@ -11,7 +11,7 @@ import torch
 import splinecut as sc
 from splinecut.networks.groups.values import BLOCKS
 from splinecut.networks.surgery import cut
-from zoo import draw, make, read
+from support.coupled_networks import draw, make, read
 
 
 @pytest.mark.parametrize("residual", ["tied", "select"])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-from contexts import context
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.context import RunContext
 from splinecut.pruning.engine.driver import prune
@@ -20,6 +19,7 @@ from splinecut.pruning.methods.catalogue import METHODS
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.methods.channels.slimming import Slimming
 from splinecut.training.hooks import Hook, TrainState
+from support.contexts import context
 
 HALF = Budget(0.5)
 

@@ -341,7 +341,7 @@ def scored(name: str, model: nn.Module, budget: Budget) -> dict[str, np.ndarray]
 
 @every_method
 def test_a_section_of_the_docs_is_about_it(name: str) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "methods.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
     titles = [line.removeprefix("### ").partition(" [")[0] for line in page.splitlines() if line.startswith("### ")]
     assert name in ", ".join(titles).split(", ")
 
@@ -351,7 +351,7 @@ class Victims:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("victim_server.py"))],
+            [sys.executable, str(Path(__file__).parents[3] / "tests" / "support" / "crash_server.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

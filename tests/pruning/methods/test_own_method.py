@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 import splinecut as sc
-from disturb import sweep
 from splinecut import pruning
 from splinecut.networks import models
 from splinecut.pruning import METHODS, Evidence, Method, Scores, resolve_method
 from splinecut.pruning.budget import best
 from splinecut.testing import BrokenPromise, check_method
+from tools.stress_sweep import sweep
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 NO_SEARCH = [name for name, kind in METHODS.items() if not kind.has_search]
 
 

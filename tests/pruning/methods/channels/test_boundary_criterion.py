@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import splinecut as sc
-import zoo
-from contexts import context
 from splinecut.errors import InputError
 from splinecut.geometry.codes import visit
 from splinecut.geometry.estimates import estimate_regions
@@ -30,6 +28,8 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Round
 from splinecut.pruning.methods.channels.boundary import BoundaryKinks
 from splinecut.training import data
+from support import coupled_networks
+from support.contexts import context
 
 BUDGET = Budget(0.5)
 SQUARE = torch.tensor([[-1.0, -1.0], [1.0, 1.0], [0.0, 0.3]], dtype=torch.float64)  # its bounding square is [-1, 1]^2
@@ -196,9 +196,9 @@ READ += [("preresnet11", "tied"), ("preresnet11", "select"), ("resnet18", "inner
 
 @pytest.mark.parametrize(("name", "residual"), READ)
 def test_cutting_units_takes_away_the_folding_units_they_own_and_no_others(name: str, residual: str) -> None:
-    model, x = zoo.make(name, torch.float64)
-    found, graph = zoo.read(name, residual), trace(model, x)
-    keep = zoo.draw(found, seed=1)
+    model, x = coupled_networks.make(name, torch.float64)
+    found, graph = coupled_networks.read(name, residual), trace(model, x)
+    keep = coupled_networks.draw(found, seed=1)
     stays = np.concatenate([*keep.values(), [True]])  # the last entry stands for NO_UNIT, which is -1
     with surgery.mask(model, found, keep):
         masked = [inputs[0].flatten(1) for _, inputs in visit(graph.with_state(model.state_dict()), x)]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from torch import Tensor, nn
 
-import zoo
 from splinecut.errors import InputError
 from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups
@@ -33,7 +32,8 @@ from splinecut.training.data.tensor_split import TensorSplit
 from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
 from splinecut.training.progress import ConsoleProgress
-from test_resume import outcome, victim
+from support import coupled_networks
+from support.interrupted_runs import outcome, victim
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 DIGITS = data.load("digits", seed=0, train_size=300)
@@ -139,8 +139,8 @@ COUPLED = ["densenet", "mobilenetv2", "resnext", "se-resnet", "unet"]
     [*((name, torch.float32) for name in PACKAGED), *((name, torch.float64) for name in (*PACKAGED, *COUPLED))],
 )
 def test_merging_units_that_are_alike_changes_nothing(name: str, dtype: torch.dtype) -> None:
-    model, x = zoo.make(name, dtype)
-    found = zoo.read(name)
+    model, x = coupled_networks.make(name, dtype)
+    found = coupled_networks.read(name)
     rng = np.random.default_rng(0)
     clusters = {group.name: kmeans(rng.normal(size=(group.size, 3)), -(-group.size // 2), 0) for group in found}
     model = alike(model, found, clusters)
@@ -238,10 +238,12 @@ def test_keeping_everything_trains_nothing_more() -> None:
 
 @pytest.mark.parametrize("name", ["vgg16", "preresnet11", "resnet18"])
 def test_budgets_are_met_on_every_kind_of_network(name: str) -> None:
-    model, x = zoo.make(name)
+    model, x = coupled_networks.make(name)
     images = TensorSplit(x, torch.tensor([0, 1, 2, 3]))
     dataset = replace(DIGITS, train=images, validation=images.subset(torch.arange(0)), input_shape=tuple(x.shape[1:]))
-    context = RunContext(lambda seed: zoo.make(name, seed=seed)[0], dataset, TrainingConfig(epochs=0), probe_size=4)
+    context = RunContext(
+        lambda seed: coupled_networks.make(name, seed=seed)[0], dataset, TrainingConfig(epochs=0), probe_size=4
+    )
     done = prune(context, "csgd", CentripetalSGD(clusters="even"), Budget(0.5))
     assert done.ticket.achieved.kept == round(0.5 * done.ticket.achieved.of)
     done = prune(context, "csgd", CentripetalSGD(), Budget(0.7, "flops"))

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks import models, surgery
 from splinecut.networks.groups.read import groups as read_groups
@@ -26,6 +25,7 @@ from splinecut.pruning.methods.channels.gal.adversary import Adversary, build_di
 from splinecut.pruning.methods.channels.gal.method import GAL, MaskSearch, kept_share
 from splinecut.pruning.methods.channels.gal.soft_masks import Fista, SoftMasked
 from splinecut.training.devices import SINGLE_PROCESS
+from support.contexts import NETWORKS, context
 
 SMALL = GAL(trials=3, batch_size=32, share=1.0)
 HALF = Budget(0.5, "flops")

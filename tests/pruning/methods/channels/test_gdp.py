@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import splinecut as sc
-from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
@@ -26,7 +25,8 @@ from splinecut.pruning.ticket import Ticket
 from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
-from test_resume import outcome, victim
+from support.contexts import NETWORKS, context
+from support.interrupted_runs import outcome, victim
 
 
 class Gate(nn.Module):

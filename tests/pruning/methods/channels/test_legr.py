@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from contexts import NETWORKS, context
 from splinecut.errors import InputError
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
@@ -24,18 +23,11 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import NO_RETRAINING, Round
 from splinecut.pruning.methods.channels.baselines import L2
 from splinecut.pruning.methods.channels.legr import LeGR, Ranking, evolve, identity, lifted, squared_norms
+from support.contexts import NETWORKS, context, with_validation
 
 SMALL = LeGR(candidates=8, population=4, tournament=2, steps=3, batch_size=32)
 HALF = Budget(0.5, "flops")
 SQUARES = {"a": np.array([4.0, 1.0, 9.0]), "b": np.array([0.5, 0.25])}
-
-
-def with_validation(there: RunContext) -> RunContext:
-    """The bench with validation images, and the memory layout in which oneDNN 3.12 can train strided 1x1 convolutions
-    of two to five channels: with channels last it corrupts the heap."""
-    data = there.dataset
-    plan = there.plan.model_copy(update={"channels_last": False})
-    return replace(there, plan=plan, dataset=replace(data, validation=data.test) if not len(data.validation) else data)
 
 
 def evidence(there: RunContext) -> Evidence:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from contexts import NETWORKS, context
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.networks.groups.values import Groups
@@ -26,7 +25,7 @@ from splinecut.pruning.methods.channels.metapruning.pruning_net import DrawWidth
 from splinecut.training.data.batch_order import Order
 from splinecut.training.evaluate import evaluate
 from splinecut.training.ledger import Ledger, Phase
-from test_legr import with_validation
+from support.contexts import NETWORKS, context, with_validation
 
 SMALL = MetaPruning(generations=2, candidates=4, parents=2, hidden=4, recalibration=64)
 HALF = Budget(0.5, "flops")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contexts import NETWORKS, context
 from splinecut.networks.groups.read import groups as read_groups
 from splinecut.pruning.budget import Budget
 from splinecut.pruning.engine.driver import prune
@@ -18,6 +17,7 @@ from splinecut.pruning.methods.channels.sfp import SoftFilters, ZeroShortest, ze
 from splinecut.training.config import Optimizer, TrainingConfig
 from splinecut.training.hooks import Hook, TrainState
 from splinecut.training.loop import train
+from support.contexts import NETWORKS, context
 
 HALF = Budget(0.5, scope="layer")
 

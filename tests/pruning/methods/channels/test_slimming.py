@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import splinecut as sc
-from contexts import NETWORKS, context, said
 from splinecut.errors import InputError
 from splinecut.experiments.measurements import pruning_facts
 from splinecut.networks import models
@@ -32,6 +31,7 @@ from splinecut.pruning.ticket import emptied
 from splinecut.training.config import Optimizer, Schedule, TrainingConfig
 from splinecut.training.ledger import Ledger
 from splinecut.training.loop import train
+from support.contexts import NETWORKS, context, said
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 

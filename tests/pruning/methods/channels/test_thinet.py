@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from torch import nn
 
-import zoo
 from splinecut.errors import InputError
 from splinecut.networks import models
 from splinecut.networks.groups.read import groups
@@ -36,7 +35,8 @@ from splinecut.pruning.methods.channels.thinet import (
 from splinecut.training import data
 from splinecut.training.config import TrainingConfig
 from splinecut.training.progress import ConsoleProgress
-from test_resume import outcome, victim
+from support import coupled_networks
+from support.interrupted_runs import outcome, victim
 
 QUICK = settings(derandomize=True, deadline=None, max_examples=25)
 
@@ -53,8 +53,8 @@ def error(parts: np.ndarray, kept: np.ndarray, factors: np.ndarray | float = 1.0
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "vgg16", "preresnet11", "resnet18", "vit", "unet"])
 def test_the_parts_of_a_sample_add_up_to_the_layers_output_less_its_bias(name: str) -> None:
-    model, x = zoo.make(name, torch.float64)
-    for group in zoo.read(name, "inner"):
+    model, x = coupled_networks.make(name, torch.float64)
+    for group in coupled_networks.read(name, "inner"):
         for consumer in consumer_layers(model, group):
             found = channel_contributions(model, [group], x, positions=5, seed=3)[consumer.place]
             module, seen = model.get_submodule(consumer.module), []
@@ -263,7 +263,7 @@ def test_rescaling_brings_the_next_layer_nearer_and_leaves_the_given_network_alo
 @pytest.mark.parametrize("name", ["convnet", "vgg16", "preresnet11", "resnet18"])
 @pytest.mark.parametrize("greedy", ["removal", "selection"])
 def test_budgets_are_met_exactly_with_the_same_share_of_every_layer(name: str, greedy: str) -> None:
-    model, x = zoo.make(name)
+    model, x = coupled_networks.make(name)
     ticket = draw(model, x, "thinet", keep=0.5, greedy=greedy)
     assert ticket.achieved.kept == round(0.5 * ticket.achieved.of)
     assert all(abs(kept.mean() - 0.5) <= 1 / kept.size for kept in ticket.keep.values())
@@ -277,7 +277,7 @@ def test_budgets_are_met_exactly_with_the_same_share_of_every_layer(name: str, g
 
 
 def test_residual_streams_stay_whole_unless_asked_for() -> None:
-    model, x = zoo.make("preresnet11")
+    model, x = coupled_networks.make("preresnet11")
     ticket = draw(model, x, "thinet", keep=0.5)
     inner = {f"blocks.{block}.conv{layer}" for block in range(3) for layer in (1, 2)}
     assert set(ticket.keep) == inner | {"stem"}  # the first block has a convolution in its shortcut: no sum of the stem

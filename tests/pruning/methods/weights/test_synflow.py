@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import splinecut as sc
-from oracles_weights import chain, flow_by_paths, per_layer
 from splinecut.networks import cost, models
 from splinecut.pruning.budget import Budget, select
 from splinecut.pruning.evidence import NO_GROUPS, Evidence
 from splinecut.pruning.methods.weights.synflow import Synflow, absolute_copy, flow
+from support.weight_oracles import chain, flow_by_paths, per_layer
 
 
 def ones(n: int) -> Tensor:

@@ -12,7 +12,7 @@ from splinecut.pruning.ticket import Ticket
 from studies.criteria import weights as beats_random
 
 QUICK = ["training.epochs=1", "data.train_size=200"]
-RESULT = Path(__file__).parent.parent / "results" / "beats-random-weights.json"
+RESULT = Path(__file__).parents[4] / "results" / "beats-random-weights.json"
 
 
 @pytest.mark.parametrize("method", ["snip", "rigl"])
