@@ -9,11 +9,11 @@ from PIL import Image
 from torch import nn
 
 import splinecut as sc
-from splinecut.experiments.film.build import still
+from splinecut.experiments.film.build import single_frame
 from splinecut.report import build as assembly
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
-from browser import Browser, executable
+from support.chromium import Browser, executable
 
 TALL = 2600  # what was never on the screen was never painted, so that every view has to fit
 
@@ -52,7 +52,7 @@ report, folder = map(Path, sys.argv[1:3] if len(sys.argv) > 2 else ("report.html
 folder.mkdir(parents=True, exist_ok=True)
 if not report.exists():
     net = nn.Sequential(nn.Linear(2, 12), nn.ReLU(), nn.Linear(12, 2)).eval()  # something to photograph
-    assembly.viewer(still("an untrained network", net, sc.subdivide(net, sc.Slice.square(3.0))), report)
+    assembly.viewer(single_frame("an untrained network", net, sc.subdivide(net, sc.Slice.square(3.0))), report)
 if executable():
     with Browser() as page:
         views(page, report, folder)

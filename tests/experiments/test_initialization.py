@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from splinecut.errors import InputError
 from splinecut.experiments import runner, spec
-from splinecut.experiments.building import build_model
+from splinecut.experiments.building import build_model, run_context
 from splinecut.experiments.paper_numbers import published
 from splinecut.experiments.records import Record
 from splinecut.experiments.spec import Experiment
@@ -20,8 +20,9 @@ from splinecut.experiments.sweep.accounting import compute
 from splinecut.experiments.sweep.scheduler import shared_stages
 from splinecut.networks.cost import forward_flops
 from splinecut.training import loop
+from splinecut.training.devices import SINGLE_PROCESS
 from splinecut.training.initialization import ADVERSARIAL, LAYERWISE
-from splinecut.training.pretraining import adversarial
+from splinecut.training.progress import ConsoleProgress
 from support.interrupted_runs import outcome
 
 TINY: dict[str, Any] = {
@@ -118,8 +119,8 @@ def test_a_rewound_network_goes_back_to_where_it_started(tmp_path: Path) -> None
     runner.run(rewound, tmp_path)
     found = load_file(tmp_path / rewound.folder / "model.safetensors")
     data = runner.load_data(rewound)
-    model = build_model(rewound, data)
-    adversarial(model, data, seed=0, plan=rewound.start.plan)
+    context = run_context(rewound, tmp_path / "again", data, torch.device("cpu"), SINGLE_PROCESS, ConsoleProgress())
+    model = context.initial_model()
     first = next(name for name, value in model.state_dict().items() if value.dim() == 4)
     weight, kept = model.state_dict()[first], next(value for name, value in found.items() if name.endswith(first))
     assert 0 < len(kept) < len(weight)

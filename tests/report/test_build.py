@@ -18,7 +18,7 @@ import pytest
 import splinecut as sc
 from splinecut.cli import app as cli
 from splinecut.errors import InputError
-from splinecut.experiments.spec import Detector
+from splinecut.experiments.spec import DetectorSpec
 from splinecut.networks import models
 from splinecut.pruning import detect
 from splinecut.pruning.detection_rules import DETECTION_RULES
@@ -68,7 +68,7 @@ def test_runs_that_differ_in_seed_only_are_one_row() -> None:
 
 
 def test_the_rules_are_those_of_the_detector() -> None:
-    named = get_args(Detector.model_fields["rule"].annotation)
+    named = get_args(DetectorSpec.model_fields["rule"].annotation)
     assert set(named) == set(DETECTION_RULES) == set(detect.COMPARE)
 
 

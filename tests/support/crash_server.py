@@ -10,12 +10,12 @@ import json
 import sys
 
 import torch
+from crash_run import one_process  # run as a script, from this folder
 
 from splinecut.experiments import building, runner
 from splinecut.experiments.spec import Experiment
 from splinecut.networks import cost
 from splinecut.networks.groups.read import groups
-from support.crash_run import one_process
 
 
 def warm(experiment: Experiment) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from splinecut.experiments.spec import Experiment
 from support.interrupted_runs import EXPERIMENT, outcome, victim
 
 PRUNED = {

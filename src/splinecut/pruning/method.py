@@ -104,9 +104,6 @@ class Method:
         depth = {name: _depth(cls, name) for name in ("prepare", "hooks", "first_training")}
         if min(depth["prepare"], depth["hooks"]) < depth["first_training"]:
             cls.first_training = _all_its_own  # type: ignore[method-assign]
-        if "holder" in vars(cls):
-            warnings.warn(f"{cls.__name__}.holder is now mask_hook; the old name goes in 0.3", DeprecationWarning, 2)
-            cls.mask_hook = vars(cls)["holder"]  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Checks every field against its annotation; a method with checks of its own calls this one first."""
