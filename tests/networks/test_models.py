@@ -15,7 +15,7 @@ from splinecut.errors import InputError
 from splinecut.networks.cost import parameters
 from splinecut.networks.models import MODELS, Select, build, check_input, describe
 
-SMALL = {"mlp": {}, "convnet": {"preset": "digits"}, "alexnet": {}, "vgg16": {}, "preresnet11": {}}
+SMALL = {"mlp": {}, "convnet": {"preset": "digits"}, "alexnet": {}, "vgg16": {}, "preresnet11": {}, "cifar_resnet8": {}}
 SMALL_IMAGENET = {"resnet18": {"image_size": 32}, "resnet50": {"image_size": 32}}
 ACTIVATIONS = ["relu", "leaky_relu", "prelu", "abs", "silu", "gelu"]
 
@@ -142,7 +142,7 @@ def test_leaky_slope_is_one_hundredth_unless_asked() -> None:
 
 
 def test_models_fit_other_image_sizes_when_built_for_them() -> None:
-    for name, size in [("vgg16", 64), ("convnet", 32), ("preresnet11", 28), ("mlp", 8)]:
+    for name, size in [("vgg16", 64), ("convnet", 32), ("preresnet11", 28), ("cifar_resnet8", 28), ("mlp", 8)]:
         model = build(name, in_channels=1, classes=4, width=0.1, image_size=size)
         assert model.input_shape == (1, size, size)
         assert model(torch.zeros(2, 1, size, size)).shape == (2, 4)
@@ -160,6 +160,7 @@ def test_an_input_shape_stands_for_channels_and_image_size() -> None:
     [
         ("vgg61", {}, "did you mean 'vgg16'"),
         ("preresnet100", {}, "use preresnet101"),
+        ("cifar_resnet57", {}, "use cifar_resnet56"),
         ("vgg16", {"width": 0}, "width must be in"),
         ("vgg16", {"width": -1.0}, "width must be in"),
         ("vgg16", {"classes": 0}, "classes must be at least 1"),

@@ -37,10 +37,10 @@ class CutOwners:
         self, layer: Int64[np.ndarray, " cuts"], unit: Int64[np.ndarray, " cuts"]
     ) -> Int64[np.ndarray, " cuts"]:
         """Who owns each (layer, unit)."""
-        found = np.full(len(layer), NO_UNIT)
+        owners = np.full(len(layer), NO_UNIT)
         for place, owner in enumerate(self.of):
-            found[layer == place] = owner[unit[layer == place]]
-        return found
+            owners[layer == place] = owner[unit[layer == place]]
+        return owners
 
     def total(
         self, owner: Int64[np.ndarray, " cuts"], amount: Float[np.ndarray, " cuts"]
@@ -54,11 +54,11 @@ def owners(graph: Graph, groups: Groups) -> CutOwners:
     n_units = groups.n_units
     # Random reals: a mean or sum of several tags hits another tag with probability zero; whole numbers would.
     tags = torch.from_numpy(np.random.default_rng(0).uniform(1, 2, n_units))
-    made = _made(groups, tags)
+    tagged = _tags_by_key(groups, tags)
     values: dict[str, Tensor] = {graph.nodes[0].name: torch.zeros(1, *graph.input_shape, dtype=tags.dtype)}
     double = graph.to(torch.float64)
     for node in graph.nodes[1:]:
-        values[node.name] = _flow(double, node, values, made)
+        values[node.name] = _flow(double, node, values, tagged)
     read = {node.name: (values[node.inputs[0]] if node.role == "fold" else values[node.name]) for node in _folds(graph)}
     return CutOwners(tuple(_matched(read[layer.node].reshape(-1), tags) for layer in graph.layers), n_units)
 
@@ -69,12 +69,12 @@ def producer_of(graph: Graph, groups: Groups, node: str) -> tuple[UnitGroup, Pro
     Looks back through batch norms and sums only. What it finds is stored with frames, so it does not follow `owners`,
     which knows more operators.
     """
-    made = {producer.weight: (group, producer) for group in groups for producer in group.producers if producer.weight}
+    makers = {maker.weight: (group, maker) for group in groups for maker in group.producers if maker.weight}
     ahead: list[Node] = [graph[name] for name in graph[node].inputs] if graph[node].role == "fold" else []
     while ahead:
         step = ahead.pop()
-        if step.parameters.get("weight") in made:
-            return made[step.parameters["weight"]]
+        if step.parameters.get("weight") in makers:
+            return makers[step.parameters["weight"]]
         if step.op in ("batch_norm", "add"):
             ahead += [graph[name] for name in step.inputs]
     return None
@@ -84,31 +84,31 @@ def _folds(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if node.role in ("fold", "max")]
 
 
-def _made(groups: Groups, tags: Tensor) -> dict[str, Tensor]:
+def _tags_by_key(groups: Groups, tags: Tensor) -> dict[str, Tensor]:
     """For each weight that makes units (and each list that selects some), the tag of every channel it gives."""
-    made: dict[str, Tensor] = {}
+    by_key: dict[str, Tensor] = {}
     start = 0
     for group in groups:
         for member in group.members:
             if member.role in ("producer", "follower", "selector"):
                 units = torch.from_numpy(member.units)
                 channels = torch.where(units >= 0, tags[start + units.clamp(min=0)], 0.0)
-                made[member.key] = made.get(member.key, torch.zeros_like(channels)) + channels
+                by_key[member.key] = by_key.get(member.key, torch.zeros_like(channels)) + channels
         start += group.size
-    return made
+    return by_key
 
 
-def _flow(graph: Graph, node: Node, values: dict[str, Tensor], made: dict[str, Tensor]) -> Tensor:
+def _flow(graph: Graph, node: Node, values: dict[str, Tensor], tagged: dict[str, Tensor]) -> Tensor:
     """The tags that `node` hands on."""
-    keys = [key for key in node.parameters.values() if key in made]
+    keys = [key for key in node.parameters.values() if key in tagged]
     given = [values[name] for name in node.inputs]
     if node.op in _MAKES or (node.op == "index_select" and keys):
-        return _channels(node, next((made[key] for key in keys), torch.zeros(1)))
+        return _channels(node, next((tagged[key] for key in keys), torch.zeros(1)))
     if node.role == "max":
         return _common(node, given)
     if node.role == "affine" and node.op not in _ALIKE:
         return graph.step(node, values)
-    # Branches that meet are tied, or one of them belongs to nobody.
+    # Branches that meet are tied, or one of them belongs to no unit.
     return torch.stack([tag.expand(1, *node.shape) for tag in given]).amax(0)
 
 

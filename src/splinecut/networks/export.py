@@ -60,9 +60,9 @@ def table_name(node: fx.Node) -> str:
 
 def spatial_axes(name: str) -> int:
     """2 for "max_pool2d_with_indices": how many axes a pooling, padding or upsampling operator works along."""
-    found = re.search(r"([123])d", name)
-    assert found is not None, name
-    return int(found[1])
+    match = re.search(r"([123])d", name)
+    assert match is not None, name
+    return int(match[1])
 
 
 def module_path(node: fx.Node) -> str:

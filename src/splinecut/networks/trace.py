@@ -159,10 +159,10 @@ class _Builder:
         return ParameterRef(key)
 
     def _value(self, node: fx.Node) -> Any:
-        known = self.known[node]
-        if known is _SYMBOL:
+        ref = self.known[node]
+        if ref is _SYMBOL:
             raise TraceError(f"{node.name} depends on the batch size; write it for any number of points")
-        return self.parameters[known.key]
+        return self.parameters[ref.key]
 
     def _is_batch(self, size: Any) -> bool:
         # As text: `==` on symbolic sizes asks the shape solver, which may settle on the example's own batch size.

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 import splinecut as sc
 from splinecut.networks.cost import cost
-from splinecut.networks.groups.read import blocks
 from splinecut.networks.groups.serialization import from_json, to_json
 from splinecut.networks.groups.values import BLOCKS, UnitGroup
 from support.coupled_networks import ZOO, SEResNet, make, read
@@ -336,7 +335,7 @@ def test_groups_print_and_are_found_by_name() -> None:
 
 
 def test_every_residual_branch_of_a_resnet_can_go() -> None:
-    found = blocks(*make("resnet18"))
+    found = sc.groups(*make("resnet18"), residual="inner").branches
     names = [branch.name for branch in found]
     assert names == [f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1)]
     branch = found[2]
@@ -345,8 +344,9 @@ def test_every_residual_branch_of_a_resnet_can_go() -> None:
 
 
 def test_a_plain_network_has_no_branches() -> None:
-    assert blocks(*make("vgg16")) == ()
-    assert blocks(SEResNet(), torch.randn(2, 3, 16, 16)) == ()  # its gate needs the branch's shape
+    assert sc.groups(*make("vgg16"), residual="inner").branches == ()
+    gated = sc.groups(SEResNet(), torch.randn(2, 3, 16, 16), residual="inner")
+    assert gated.branches == ()  # the gate needs the branch's shape
 
 
 def test_costs_without_a_branch_leave_out_its_parameters() -> None:

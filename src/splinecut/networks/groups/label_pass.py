@@ -144,7 +144,7 @@ class LabelPass:
         old = self.roles.get((key, axis), role)
         # A tied weight may play several roles; reading units is what masking must know of.
         self.roles[key, axis] = max(old, role, key=_STRENGTH.index)
-        return self.ties.slot(key, axis, node.meta["val"].shape[axis])
+        return self.ties.axis_labels(key, axis, node.meta["val"].shape[axis])
 
     def module(self, node: fx.Node) -> nn.Module:
         """The innermost module that ran the node."""

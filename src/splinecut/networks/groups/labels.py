@@ -33,7 +33,7 @@ class Ties:
         self.count += n
         return torch.arange(self.count - n, self.count)
 
-    def slot(self, key: str, axis: int, length: int) -> Int64[Tensor, " length"]:
+    def axis_labels(self, key: str, axis: int, length: int) -> Int64[Tensor, " length"]:
         """The labels of one axis of a parameter: the same ones however often the parameter is used."""
         if (key, axis) not in self.slots:
             self.slots[key, axis] = self.fresh(length)
@@ -69,9 +69,9 @@ class Ties:
         _, of = connected_components(graph, directed=False)
         reasons: dict[int, str] = {}
         for labels, reason in self.frozen:
-            for found in np.unique(of[labels]):
+            for class_ in np.unique(of[labels]):
                 # The first reason: the operation nearest the cause, those after it only inherit the freeze.
-                reasons.setdefault(int(found), reason)
+                reasons.setdefault(int(class_), reason)
         return of.astype(np.int64), reasons
 
 

@@ -67,12 +67,12 @@ def randomized_copy(model: nn.Module, inputs: Arguments) -> RandomizedCopy:
         (torch.float32, True, True),
         (torch.float32, False, False),
     ):
-        found = _candidate(model, inputs, dtype, has_random_inputs, has_random_weights)
-        if found is not None:
-            return found
-    found = _candidate(model, inputs, None, False, False, is_strict=False)
-    assert found is not None
-    return found
+        candidate = _candidate(model, inputs, dtype, has_random_inputs, has_random_weights)
+        if candidate is not None:
+            return candidate
+    candidate = _candidate(model, inputs, None, False, False, is_strict=False)
+    assert candidate is not None
+    return candidate
 
 
 def _candidate(
@@ -179,10 +179,10 @@ def _random_like(value: Tensor, generator: torch.Generator) -> Tensor:
     if not value.numel() or value.is_complex():
         return value
     if value.is_floating_point():
-        known = value.double()
+        original = value.double()
         noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-        if bool(torch.isfinite(known).all()) and float(known.min()) < float(known.max()):
-            noise = (known.mean() + known.std(correction=0) * noise).clamp(known.min(), known.max())
+        if bool(torch.isfinite(original).all()) and float(original.min()) < float(original.max()):
+            noise = (original.mean() + original.std(correction=0) * noise).clamp(original.min(), original.max())
         return noise.to(value.dtype)
     low, high = int(value.min()), int(value.max())
     if value.dtype == torch.bool or (low >= 0 and high <= 1):

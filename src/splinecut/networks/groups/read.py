@@ -26,6 +26,7 @@ from splinecut.networks.model_state import evaluating, unwrapped
 
 RESIDUAL = {
     "tied": "a residual stream shrinks as one",
+    "auto": "as tied; the default criterion leaves a stream whole unless cutting it is measured to be better",
     "select": "streams stay whole; blocks drop inputs by their `Select` modules, each a group of its own",
     "inner": "streams stay whole; only units that never meet a residual sum can leave",
 }
@@ -36,7 +37,7 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
     """The groups of `model`, in the order they run; `left_whole` says what cannot be cut and why.
 
     example:  (batch, *input), or a tuple of the network's arguments.
-    residual: "tied" (a stream shrinks as one), "select" (streams stay; `Select` modules are groups), "inner".
+    residual: "tied" or "auto" (a stream shrinks as one), "select" (streams stay; `Select` modules are groups), "inner".
     prove:    take random units out of every group, in five rounds, compare the cut network with the masked one on
               random weights and inputs in float64, and leave whole what does not agree: code that counts channels by
               itself cannot be read off a graph. `Groups.unproved` says where no comparison could show anything.
@@ -47,6 +48,7 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
 
     if residual not in RESIDUAL:
         raise unknown("residual policy", residual, RESIDUAL)
+    residual = "tied" if residual == "auto" else residual
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be an nn.Module, got a {type(model).__name__}; wrap it in one")
     model = unwrapped(model)
@@ -56,13 +58,8 @@ def groups(model: nn.Module, example: Tensor | Arguments, residual: str = "tied"
         inputs, batch = _rows(spare, example)
         walk = LabelPass(export(spare, inputs, any_batch=False), spare, residual, batch).run()
         _freeze_shared_memory(walk, model)
-        found = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
-        return proved(spare, found, inputs) if prove else replace(found, unproved="it was read with prove=False")
-
-
-def blocks(model: nn.Module, example: Tensor | Arguments) -> tuple[Branch, ...]:
-    """The residual branches of `model` that can be dropped whole, their shortcuts being kept."""
-    return groups(model, example, residual="inner").branches
+        unproved = _read(walk, branches(walk), None if walk.is_priced else count_flops(spare, inputs) // batch)
+        return proved(spare, unproved, inputs) if prove else replace(unproved, unproved="it was read with prove=False")
 
 
 def _spare(model: nn.Module) -> nn.Module:
@@ -138,8 +135,8 @@ def _read(walk: LabelPass, droppable: tuple[Branch, ...], flops: int | None) -> 
     of, frozen = walk.ties.classes()
     rows = [of[walk.ties.slots[maker.key, maker.axis].numpy()] for maker in walk.makers]
     owner, unit = np.full(len(of), -1), np.full(len(of), -1)  # of each class: its group, and which unit of it
-    found: list[tuple[int, list[Maker]]] = []
-    whole = dict(walk.whole)
+    parts: list[tuple[int, list[Maker]]] = []
+    left_whole = dict(walk.whole)
     for together in _components(rows):
         makers = [walk.makers[m] for m in together]
         classes = np.array(list(dict.fromkeys(np.concatenate([rows[m] for m in together]).tolist())), np.int64)
@@ -148,13 +145,14 @@ def _read(walk: LabelPass, droppable: tuple[Branch, ...], flops: int | None) -> 
         if reason is None and len(classes) == 1 < len(rows[together[0]]):
             reason = "all its units are tied together"
         if reason is not None:
-            whole |= {maker.path: reason for maker in makers}
+            left_whole |= {maker.path: reason for maker in makers}
             continue
-        owner[classes], unit[classes] = len(found), np.arange(len(classes))
-        found.append((len(classes), makers))
-    members = _members(walk, of, owner, unit, len(found))
-    names = _names([makers[0] for _, makers in found])
-    return _with_costs(walk, tuple(map(_group, names, found, members, [walk] * len(found))), whole, droppable, flops)
+        owner[classes], unit[classes] = len(parts), np.arange(len(classes))
+        parts.append((len(classes), makers))
+    members = _members(walk, of, owner, unit, len(parts))
+    names = _names([makers[0] for _, makers in parts])
+    unit_groups = tuple(map(_group, names, parts, members, [walk] * len(parts)))
+    return _with_costs(walk, unit_groups, left_whole, droppable, flops)
 
 
 def _names(first: list[Maker]) -> list[str]:
@@ -163,8 +161,8 @@ def _names(first: list[Maker]) -> list[str]:
     return [maker.path if paths.count(maker.path) == 1 else maker.key for maker in first]
 
 
-def _group(name: str, found: tuple[int, list[Maker]], members: tuple[Member, ...], walk: LabelPass) -> UnitGroup:
-    size, makers = found
+def _group(name: str, part: tuple[int, list[Maker]], members: tuple[Member, ...], walk: LabelPass) -> UnitGroup:
+    size, makers = part
     producers = tuple(
         Producer(m.path, None if m.is_selector else m.key, m.axis, m.bias, walk.norm_after.get(m.key)) for m in makers
     )
@@ -181,25 +179,25 @@ def _settle_values(walk: LabelPass) -> None:
         if key in weights or len(axes) > 1:
             walk.ties.freeze(labels, f"{key} is used in a way that does not say which axis its units lie along")
         elif axes:
-            slot = walk.ties.slot(key, axes[0], labels.shape[axes[0]])
+            weight_labels = walk.ties.axis_labels(key, axes[0], labels.shape[axes[0]])
             walk.roles[key, axes[0]] = "follower"
-            walk.ties.tie(slot, walk.ties.along(labels, axes[0]))
+            walk.ties.tie(weight_labels, walk.ties.along(labels, axes[0]))
 
 
-def _components(made: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
+def _components(classes_of: list[Int64[np.ndarray, " rows"]]) -> list[list[int]]:
     """Makers that share a class, in the order of their first; each list is one group."""
-    if not made:
+    if not classes_of:
         return []
-    rows = np.repeat(np.arange(len(made)), [len(classes) for classes in made])
-    columns = np.concatenate(made)
-    size = len(made) + int(columns.max()) + 1
+    rows = np.repeat(np.arange(len(classes_of)), [len(classes) for classes in classes_of])
+    columns = np.concatenate(classes_of)
+    size = len(classes_of) + int(columns.max()) + 1
     # Layers and classes as the two sides of one graph: layers are joined through the classes they share.
-    graph = coo_matrix((np.ones(len(rows), bool), (rows, len(made) + columns)), shape=(size, size))
+    graph = coo_matrix((np.ones(len(rows), bool), (rows, len(classes_of) + columns)), shape=(size, size))
     _, component = connected_components(graph, directed=False)
-    found: dict[int, list[int]] = {}
-    for maker in range(len(made)):
-        found.setdefault(int(component[maker]), []).append(maker)
-    return list(found.values())
+    components: dict[int, list[int]] = {}
+    for maker in range(len(classes_of)):
+        components.setdefault(int(component[maker]), []).append(maker)
+    return list(components.values())
 
 
 def _members(
@@ -209,7 +207,7 @@ def _members(
     unit: Int64[np.ndarray, " classes"],
     n_groups: int,
 ) -> list[tuple[Member, ...]]:
-    found: list[list[Member]] = [[] for _ in range(n_groups)]
+    by_group: list[list[Member]] = [[] for _ in range(n_groups)]
     for (key, axis), labels in walk.ties.slots.items():
         classes = of[labels.numpy()]
         for group in np.unique(owner[classes][owner[classes] >= 0]):
@@ -219,22 +217,22 @@ def _members(
                 pointed = walk.points_at[key].numpy()
                 is_ours = (pointed >= 0) & (owner[of[pointed]] == group)
                 source = np.where(is_ours, unit[of[pointed]], -1)
-            found[group].append(Member(key, axis, walk.roles[key, axis], units, source))
-    return [tuple(members) for members in found]
+            by_group[group].append(Member(key, axis, walk.roles[key, axis], units, source))
+    return [tuple(members) for members in by_group]
 
 
 def _with_costs(
     walk: LabelPass,
-    found: tuple[UnitGroup, ...],
-    whole: dict[str, str],
+    unit_groups: tuple[UnitGroup, ...],
+    left_whole: dict[str, str],
     droppable: tuple[Branch, ...],
     flops: int | None,
 ) -> Groups:
     first = set(canonical_names(walk.model).values())
     parameters = {key: tuple(p.shape) for key, p in walk.model.named_parameters() if key in first}
-    touched = {member.key for group in found for member in group.members}
+    touched = {member.key for group in unit_groups for member in group.members}
     buffers = {key: tuple(b.shape) for key, b in walk.model.named_buffers() if key in touched or key in walk.uses}
-    priced = Groups(found, whole, droppable, parameters, buffers, walk.uses)
+    priced = Groups(unit_groups, left_whole, droppable, parameters, buffers, walk.uses)
     if flops is None:
         return priced
     # A product that was priced by the walk but not by the count ran in a fused kernel that the count does not know.

@@ -12,11 +12,11 @@ from splinecut.networks.operators.table import BY_NAME
 
 def branches(walk: LabelPass) -> tuple[Branch, ...]:
     """The branches of `walk`'s network, in the order they run; of two branches the one with fewer weights stays."""
-    found = []
+    droppable = []
     for node in walk.program.graph.nodes:
         if node.op == "call_function" and table_name(node) == "add":
-            found += _branch(walk, node)
-    return tuple(_named(found))
+            droppable += _branch(walk, node)
+    return tuple(_named(droppable))
 
 
 def _branch(walk: LabelPass, total: fx.Node) -> list[Branch]:
@@ -87,11 +87,11 @@ def _own_modules(walk: LabelPass, side: set[fx.Node], total: fx.Node) -> tuple[s
     return tuple(path for path in paths if not any(path.startswith(f"{other}.") for other in paths))
 
 
-def _named(found: list[Branch]) -> list[Branch]:
+def _named(unnamed: list[Branch]) -> list[Branch]:
     """Names made unique: a block with several sums has several branches."""
     counts: dict[str, int] = {}
     result = []
-    for branch in found:
+    for branch in unnamed:
         counts[branch.name] = counts.get(branch.name, 0) + 1
         name = branch.name if counts[branch.name] == 1 else f"{branch.name}#{counts[branch.name]}"
         result.append(Branch(name, branch.modules, branch.keys))

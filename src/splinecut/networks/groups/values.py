@@ -86,9 +86,9 @@ class UnitGroup:
         return next(m.units for m in self.members if (m.key, m.axis) == (producer.weight, producer.axis))
 
     def __str__(self) -> str:
-        made = ", ".join(p.path for p in self.producers if p.path != self.name)
+        others = ", ".join(p.path for p in self.producers if p.path != self.name)
         read = ", ".join(sorted({_owner(m.key) for m in self.role("consumer")}))
-        return f"{self.name}: {self.size} units{f', tied with {made}' if made else ''}, read by {read or 'nothing'}"
+        return f"{self.name}: {self.size} units{f', tied with {others}' if others else ''}, read by {read or 'nothing'}"
 
 
 @dataclass(frozen=True)
@@ -178,15 +178,15 @@ class Groups:
 
     def slices(self, keep: Keep) -> dict[str, dict[int, Bool[np.ndarray, " positions"]]]:
         """For every tensor that shrinks under `keep`: axis -> which positions stay."""
-        found: dict[str, dict[int, np.ndarray]] = {}
+        by_key: dict[str, dict[int, np.ndarray]] = {}
         for name, kept in keep.items():
             if name == BLOCKS or kept.all():
                 continue
             for member in self[name].members:
-                axes = found.setdefault(member.key, {})
+                axes = by_key.setdefault(member.key, {})
                 stays = member.stays(keep_at_least_one(kept))
                 axes[member.axis] = axes[member.axis] & stays if member.axis in axes else stays
-        return found
+        return by_key
 
     def dropped(self, keep: Keep) -> tuple[Branch, ...]:
         """The branches that go whole under `keep`."""

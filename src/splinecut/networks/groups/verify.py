@@ -65,7 +65,7 @@ def proved(model: nn.Module, groups: Groups, inputs: Arguments) -> Groups:
     groups = _proved_branches(spare, groups, dense)
     for number in range(len(_KEPT)):
         wrong = _search([group.name for group in groups], _compare_check(spare, groups, dense, number))
-        # A network that stops with an error at a single unit (squeeze() without an axis) deceives nobody.
+        # A network that stops with an error at a single unit (squeeze() without an axis) gives no wrong result.
         is_fine = [name for name, reason in wrong.items() if number >= _SINGLE and reason.startswith(_STOPS)]
         groups = _without(groups, {name: reason for name, reason in wrong.items() if name not in is_fine})
     groups = _without(groups, _search([group.name for group in groups], _train_check(spare, groups)))
@@ -85,52 +85,52 @@ def _kept(groups: Groups, number: int) -> dict[str, np.ndarray]:
     """What every group of two units or more keeps in a round: two units at least, but for the last rounds' one."""
     # Fixed by round and network: the same network always gives the same groups.
     random = np.random.default_rng([number, groups.n_units])
-    least, found = 1 if number >= _SINGLE else 2, {}
+    least, kept = 1 if number >= _SINGLE else 2, {}
     for group in groups:
         n_kept = max(round(group.size * random.uniform(*_KEPT[number])), least)
         if group.size > 1:
-            found[group.name] = random.permutation(group.size) < min(n_kept, group.size - 1)
-    return found
+            kept[group.name] = random.permutation(group.size) < min(n_kept, group.size - 1)
+    return kept
 
 
 def _search(names: list[str], fails: Fails, patience: int | None = None) -> dict[str, str]:
     """The names without which all the others are right together, and why each of them is not.
 
     All are tried at once; only when that fails are halves tried, each beside what is known to be right. With
-    `patience`, after so many failures for one reason and no success the rest is taken to fail likewise.
+    `patience`, after that many failures for one reason and no success the rest is taken to fail likewise.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
 
-    def right(known: list[str], rest: list[str], reason: str | None = None) -> list[str]:
-        if patience and not known and len(found) >= patience and len(set(found.values())) == 1:
-            found.update(dict.fromkeys(rest, next(iter(found.values()))))
-            return known
-        reason = reason or (fails([*known, *rest]) if rest else None)
+    def right(proved: list[str], rest: list[str], reason: str | None = None) -> list[str]:
+        if patience and not proved and len(reasons) >= patience and len(set(reasons.values())) == 1:
+            reasons.update(dict.fromkeys(rest, next(iter(reasons.values()))))
+            return proved
+        reason = reason or (fails([*proved, *rest]) if rest else None)
         if reason is None:
-            return [*known, *rest]
+            return [*proved, *rest]
         if len(rest) == 1:
-            found[rest[0]] = reason
-            return known
+            reasons[rest[0]] = reason
+            return proved
         # Halving finds f faults among n groups in about f log n comparisons; one by one takes n, each a forward pass.
         first, second = rest[: len(rest) // 2], rest[len(rest) // 2 :]
-        more = right(known, first)
-        is_second_at_fault = len(more) == len(known) + len(first)
+        more = right(proved, first)
+        is_second_at_fault = len(more) == len(proved) + len(first)
         return right(more, second, reason if is_second_at_fault else None)
 
     right([], names)
-    return found
+    return reasons
 
 
 def _without(groups: Groups, reasons: dict[str, str]) -> Groups:
     if not reasons:
         return groups
     kept = tuple(group for group in groups if group.name not in reasons)
-    whole = dict(groups.left_whole)
+    left_whole = dict(groups.left_whole)
     for name, reason in reasons.items():
-        whole |= {producer.path: reason for producer in groups[name].producers}
+        left_whole |= {producer.path: reason for producer in groups[name].producers}
     touched = {member.key for group in kept for member in group.members}
     buffers = {key: shape for key, shape in groups.buffer_shapes.items() if key in touched}
-    return replace(groups, groups=kept, left_whole=whole, buffer_shapes=buffers)
+    return replace(groups, groups=kept, left_whole=left_whole, buffer_shapes=buffers)
 
 
 def _compare_check(spare: RandomizedCopy, groups: Groups, dense: Seen, number: int) -> Fails:

@@ -15,6 +15,7 @@ from torch import nn
 from splinecut.errors import InputError, SplinecutError, unknown
 from splinecut.networks.models.activations import activation_named
 from splinecut.networks.models.alexnet import alexnet
+from splinecut.networks.models.cifar_resnet import cifar_resnet
 from splinecut.networks.models.convnet import convnet
 from splinecut.networks.models.mlp import mlp
 from splinecut.networks.models.preresnet import preresnet
@@ -30,6 +31,11 @@ MODELS: dict[str, Factory] = {
     "alexnet": alexnet,
     "vgg16": vgg16,
     "preresnet101": preresnet,
+    "cifar_resnet20": partial(cifar_resnet, depth=20),
+    "cifar_resnet32": partial(cifar_resnet, depth=32),
+    "cifar_resnet44": partial(cifar_resnet, depth=44),
+    "cifar_resnet56": partial(cifar_resnet, depth=56),
+    "cifar_resnet110": partial(cifar_resnet, depth=110),
     "resnet18": resnet18,
     "resnet50": resnet50,
 }
@@ -48,7 +54,9 @@ def build(
     seed: int | None = None,
     **options: Any,
 ) -> nn.Module:
-    """The model called `name`: one of MODELS, any `preresnet<9n+2>`, or a user's own `package.module:factory`.
+    """The model called `name`: one of MODELS, or a user's own `package.module:factory`.
+
+    `preresnet<9n+2>` and `cifar_resnet<6n+2>` have any such depth.
 
     Left out, `classes` and `in_channels` are the model's own (10 and 3; mlp 2 and 2; convnet 10 and 1), and so is
     `image_size`, the side of the images it takes; `input_shape`, (channels, height, width) or (features,), says both.
@@ -62,8 +70,8 @@ def build(
     """
     if input_shape is not None:
         in_channels, image_size = _channels_and_side(input_shape)
-    asked = {"classes": classes, "in_channels": in_channels, "image_size": image_size}
-    given: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    sizes = {"classes": classes, "in_channels": in_channels, "image_size": image_size}
+    given: dict[str, Any] = {key: value for key, value in sizes.items() if value is not None}
     for key, value in given.items():
         if value < 1:
             raise InputError(f"{key} must be at least 1, got {value}")
@@ -108,7 +116,9 @@ def _called(name: str, factory: Factory, arguments: dict[str, Any]) -> nn.Module
 
 def describe(name: str) -> str:
     """One line on the model of that name in MODELS."""
-    return (inspect.getdoc(MODELS[name]) or "").splitlines()[0]
+    factory = MODELS[name]
+    plain = factory.func if isinstance(factory, partial) else factory  # a partial's own docstring is Python's
+    return (inspect.getdoc(plain) or "").splitlines()[0]
 
 
 def check_input(model: nn.Module, shape: tuple[int, ...]) -> None:
@@ -138,9 +148,12 @@ def _channels_and_side(input_shape: tuple[int, ...]) -> tuple[int, int | None]:
 def _factory(name: str) -> Factory:
     if name in MODELS:
         return MODELS[name]
-    if depth := re.fullmatch(r"preresnet(\d+)", name):
-        return partial(preresnet, depth=int(depth[1]))
-    raise unknown("model", name, MODELS, remedy="or preresnet<9n+2>, or your own package.module:factory")
+    for family, factory in (("preresnet", preresnet), ("cifar_resnet", cifar_resnet)):
+        if depth := re.fullmatch(rf"{family}(\d+)", name):
+            return partial(factory, depth=int(depth[1]))
+    raise unknown(
+        "model", name, MODELS, remedy="or preresnet<9n+2>, cifar_resnet<6n+2>, or your own package.module:factory"
+    )
 
 
 def _accepted(factory: Factory, arguments: dict[str, Any]) -> dict[str, Any]:

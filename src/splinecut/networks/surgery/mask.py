@@ -100,9 +100,9 @@ def mask_weights(model: nn.Module, keep: Mapping[str, Bool[np.ndarray, " *shape"
 
 
 def _apply(this: weakref.ref[Mask]) -> None:
-    held = this()
-    if held is not None:
-        held.apply()
+    mask = this()
+    if mask is not None:
+        mask.apply()
 
 
 def _on_gradient(owner: Mask, tensor: Tensor, gone: Bool[Tensor, " *shape"]) -> Any:
