@@ -12,7 +12,7 @@ import splinecut as sc
 from splinecut.errors import InputError
 from splinecut.experiments import paper_numbers as published
 from splinecut.experiments import runner
-from splinecut.experiments.plan import chosen_method
+from splinecut.experiments.plan import method_and_budget
 from splinecut.experiments.spec import Experiment
 from splinecut.experiments.sweep import spec as grid
 from splinecut.networks import models
@@ -34,20 +34,20 @@ def asked(method: dict[str, Any], **more: Any) -> Experiment:
 
 @pytest.mark.parametrize("scope", ["global", "layer", "stage"])
 def test_the_scope_of_a_recipes_method_is_the_budgets(scope: str) -> None:
-    method, budget = chosen_method(asked({"scope": scope}))
+    method, budget = method_and_budget(asked({"scope": scope}))
     assert budget.scope == method.scope == scope  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("scope", ["global", "layer", "stage"])
 def test_the_scope_of_a_recipes_budget_is_the_methods(scope: str) -> None:
-    method, budget = chosen_method(asked({}, budget={"scope": scope}))
+    method, budget = method_and_budget(asked({}, budget={"scope": scope}))
     assert budget.scope == method.scope == scope  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("own", "given"), [("layer", "global"), ("global", "layer"), ("stage", "layer")])
 def test_two_scopes_that_differ_are_refused_by_name(own: str, given: str) -> None:
     with pytest.raises(InputError, match=f"method.scope = '{own}'.*budget.scope = '{given}'"):
-        chosen_method(asked({"scope": own}, budget={"scope": given}))
+        method_and_budget(asked({"scope": own}, budget={"scope": given}))
 
 
 def test_a_sweep_with_two_scopes_is_refused_before_anything_is_trained() -> None:
@@ -58,7 +58,7 @@ def test_a_sweep_with_two_scopes_is_refused_before_anything_is_trained() -> None
 
 def test_a_scope_there_is_not_is_refused() -> None:
     with pytest.raises(InputError, match="unknown scope 'galaxy'"):
-        chosen_method(asked({"scope": "galaxy"}))
+        method_and_budget(asked({"scope": "galaxy"}))
 
 
 def test_a_run_by_layer_keeps_the_same_share_of_every_layer_and_says_so(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_run_by_layer_keeps_the_same_share_of_every_layer_and_says_so(tmp_path
     # What the folder says gives the same experiment again, although both scopes are now spelled out.
     again = Experiment.from_dict(tomllib.loads((tmp_path / experiment.folder / "recipe.toml").read_text()))
     assert again == experiment and again.digest == experiment.digest
-    assert chosen_method(again) == chosen_method(experiment)
+    assert method_and_budget(again) == method_and_budget(experiment)
 
 
 def test_a_run_that_selected_globally_under_the_name_of_a_layer_scope_is_not_taken_for_this_one() -> None:

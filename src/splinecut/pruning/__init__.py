@@ -36,6 +36,7 @@ _HOME = {  # name -> the module it lives in
     "Stage": "splinecut.pruning.engine.stages",
     "Ticket": "splinecut.pruning.ticket",
     "TrainState": "splinecut.training.hooks",
+    "calibrate": "splinecut.pruning.calibration.run",
     "consumer_layers": "splinecut.pruning.activations",
     "cut": "splinecut.pruning.apply",
     "draw": "splinecut.pruning.draw_ticket",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.budget import Keep as Keep
     from splinecut.pruning.budget import select as select
     from splinecut.pruning.budget import select_evenly as select_evenly
+    from splinecut.pruning.calibration.run import calibrate as calibrate
     from splinecut.pruning.detect import EarlyBird as EarlyBird
     from splinecut.pruning.draw_ticket import draw as draw
     from splinecut.pruning.engine.context import RunContext as RunContext

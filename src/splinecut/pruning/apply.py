@@ -37,10 +37,11 @@ def cut(
     """A smaller copy of `model`, of the same class; `optimizer` goes on training it, its state sliced alike.
 
     refit: None leaves the kept weights as they are; "fold" gives the outgoing weights of removed units to kept ones
-    whose cut they repeat, without data; "least_squares" fits the next layers to their input in the dense network, on a
-    `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects batch norms by what the
-    cut changes on them. A layer that this would make worse, measured on inputs held out of the probe,
-    keeps its weights, and a ProbeWarning names it. A result that is not finite is refused.
+    whose cut they repeat, without data; "least_squares" fits every layer from the first cut on to what the dense
+    network computes, on a `probe` of training inputs (one tensor, or a tuple of the network's arguments), and corrects
+    batch norms by what the cut changes on them. A layer that lost inputs and that this would make worse, measured on
+    inputs held out of the probe, keeps its weights, and a ProbeWarning names it. A result that is not finite is
+    refused.
     """
     if ticket.groups is None:
         raise InputError("a ticket of single weights makes no smaller network; apply it with sc.mask")

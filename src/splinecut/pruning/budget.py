@@ -27,7 +27,7 @@ class Budget:
 
     scope: "global" ranks all units together, "layer" keeps the same share of every group, "stage" of every set of
            groups of equal width (an input selector is a stage of its own).
-    floor: so many units stay in every group; 0 lets groups go empty.
+    floor: the least number of units that stay in every group; 0 lets groups go empty.
     """
 
     keep: float

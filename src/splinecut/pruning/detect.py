@@ -74,7 +74,7 @@ class EarlyBird:
                 set `threshold` and `window` unless these are given; or a function like `consecutive`.
     every:      "epoch" when `observe` is called once an epoch; n when it is called every step and is to look at each
                 n-th call only.
-    per_layer:  at most so many units of each layer are watched, drawn once by `seed`; None watches all.
+    per_layer:  the most units of a layer that are watched, drawn once by `seed`; None watches all.
     """
 
     def __init__(

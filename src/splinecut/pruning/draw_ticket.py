@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float, Int64
@@ -31,6 +32,7 @@ def draw(
     residual: str | None = None,
     seed: int = 0,
     labels: Int64[Tensor, " samples"] | None = None,
+    cache: str | Path | None = None,
     **options: Any,
 ) -> Ticket:
     """The ticket that `method` draws for `model`: which channels, or single weights, stay within the budget.
@@ -41,9 +43,10 @@ def draw(
     method:   a name of the catalogue, "package.module:Class", or a `Method` of your own, as a value or a class.
     keep:     short for Budget(keep); the method's own `scope` goes into it.
     budget:   its scope must be the method's own where both are given; the default "global" gives way to the method's.
-    residual: "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
+    residual: "auto", "tied", "select" or "inner", see `sc.groups`; left out, the method's own ("tied" for most).
     labels:   the classes of the example inputs, for methods that look at the loss.
-    options:  of the method, e.g. form="paper", scope="layer" for "spline".
+    cache:    a folder where measurements are kept while they are made: the same call, interrupted, resumes.
+    options:  of the method, e.g. effort="fast", or form="paper", scope="layer" for "spline".
 
     The network is left as found; the same arguments draw the same ticket.
     """
@@ -65,7 +68,8 @@ def draw(
     groups = NO_GROUPS if chosen.units == "weights" else read_groups(bare, example, residual or chosen.residual)
     if chosen.units != "weights":
         _check_groups(groups, budget)
-    return ticket_from_evidence(Evidence(bare, groups, example, seed, labels), name, chosen, budget)
+    evidence = Evidence(bare, groups, example, seed, labels, cache=Path(cache) if cache is not None else None)
+    return ticket_from_evidence(evidence, name, chosen, budget)
 
 
 def _check_groups(groups: Groups, budget: Budget) -> None:
@@ -97,5 +101,7 @@ def _within_scope(method: Method, budget: Budget) -> Budget:
 def ticket_from_evidence(evidence: Evidence, name: str, method: Method, budget: Budget) -> Ticket:
     """The ticket that a method draws from the evidence, in one round."""
     groups = None if method.units == "weights" else evidence.groups
-    keep = method.select(method.score(evidence, budget), budget, groups, evidence.search_result)
-    return Ticket(keep, groups, name, budget, {**asdict(method), "seed": evidence.seed})
+    scores = method.score(evidence, budget)
+    keep = method.select(scores, budget, groups, evidence.search_result)
+    facts = getattr(scores, "facts", {})
+    return Ticket(keep, groups, name, budget, {**asdict(method), "seed": evidence.seed}, facts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float, Int64
@@ -26,6 +27,7 @@ class Evidence:
 
     labels:        the classes of the probe, for criteria that need a loss.
     search_result: what the method's own `search` returned, if it has one.
+    cache:         a folder where a long score keeps what it has measured, so that it resumes.
     """
 
     model: nn.Module
@@ -34,6 +36,7 @@ class Evidence:
     seed: int = 0
     labels: Int64[Tensor, " samples"] | None = None
     search_result: Any = None
+    cache: Path | None = None
 
     @property
     def found(self) -> Any:

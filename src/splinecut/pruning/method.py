@@ -89,7 +89,7 @@ class Method:
     has_search: ClassVar[bool] = False
     scope_option: ClassVar[bool] = False
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "none"
-    residual: ClassVar[Literal["tied", "select", "inner"]] = "tied"
+    residual: ClassVar[Literal["auto", "tied", "select", "inner"]] = "tied"
 
     def __init_subclass__(cls) -> None:
         """Sets what follows from the steps that a class overrides, unless it says so itself."""

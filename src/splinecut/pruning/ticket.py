@@ -57,6 +57,7 @@ class Ticket:
     method: str = ""
     budget: Budget | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method, as plain JSON
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what drawing it found out, as plain JSON
 
     def __post_init__(self) -> None:
         keep = {name: np.array(kept, dtype=bool) for name, kept in self.keep.items()}  # copies: a ticket is a value
@@ -72,6 +73,15 @@ class Ticket:
         if self.groups is None:
             return "weights"
         return "blocks" if BLOCKS in self.keep else "channels"
+
+    @property
+    def predicted(self) -> float | None:
+        """How far the refitted network's outputs will be from the dense ones, if the method measured it.
+
+        The squared error relative to the dense outputs (of scores of classes, to their differences), on inputs that
+        were held out of the fit.
+        """
+        return self.facts.get("predicted")
 
     @cached_property
     def achieved(self) -> Achieved:
@@ -107,6 +117,10 @@ class Ticket:
         if a.parameters is not None and a.flops is not None and a.all_parameters and a.all_flops:
             lines.append(f"  {a.parameters} of {a.all_parameters} parameters ({a.parameters / a.all_parameters:.1%})")
             lines.append(f"  {a.flops} of {a.all_flops} FLOPs ({a.flops / a.all_flops:.1%})")
+        if self.predicted is not None:
+            lines.append(f"  predicted output error after refit: {self.predicted:.3g} of the output, squared")
+        for layer, needed in self.facts.get("limited", {}).items():
+            lines.append(f"  {layer}: limited by the probe; {needed} inputs or more would do")
         return "\n".join(lines)
 
     def distance(self, other: Ticket) -> float:
@@ -150,7 +164,7 @@ class Ticket:
             "options": dict(self.options),
             "budget": asdict(self.budget) if self.budget else None,
             "achieved": asdict(self.achieved),
-        }
+        } | ({"facts": dict(self.facts)} if self.facts else {})
 
     @classmethod
     def load(cls, path: str | Path) -> Ticket:
@@ -165,7 +179,8 @@ class Ticket:
         budget = Budget(**header["budget"]) if header["budget"] else None
         if packed is None:
             keep = {name: np.array([bit == "1" for bit in bits]) for name, bits in header["keep"].items()}
-            return cls(keep, from_json(header["groups"]), header["method"], budget, header["options"])
+            facts = header.get("facts", {})
+            return cls(keep, from_json(header["groups"]), header["method"], budget, header["options"], facts)
         keep = {name: _unpacked(packed[name], shape) for name, shape in header["shapes"].items()}
         return cls(keep, None, header["method"], budget, header["options"])
 
@@ -179,7 +194,7 @@ def random_twin(ticket: Ticket, seed: int) -> Ticket:
     """A ticket with the same count in every layer or group and its units drawn at random: it isolates the criterion."""
     generator = np.random.default_rng(seed)
     keep = {name: generator.permuted(kept.reshape(-1)).reshape(kept.shape) for name, kept in ticket.keep.items()}
-    return replace(ticket, keep=keep, method=f"{ticket.method} (random twin)", options={"seed": seed})
+    return replace(ticket, keep=keep, method=f"{ticket.method} (random twin)", options={"seed": seed}, facts={})
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:

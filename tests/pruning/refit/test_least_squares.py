@@ -13,47 +13,15 @@ from torch import Tensor, nn
 import splinecut as sc
 from splinecut.errors import ProbeWarning
 from splinecut.networks.groups.values import Groups
-from splinecut.pruning.refit.batch_norms import MOST, Statistics, correct
-from splinecut.pruning.refit.regression import fit_layer
+from splinecut.networks.program import Norm
+from splinecut.pruning.refit.batch_norms import MOST, Statistics
+from splinecut.pruning.refit.norm_update import correct_norm
 
 DOUBLE = torch.float64
 
 
 def draws(rows: int, columns: int, seed: int = 0) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
-
-
-def test_a_unit_that_is_a_sum_of_kept_ones_is_handed_to_both() -> None:
-    cut = draws(400, 2)
-    dense = torch.cat([cut, cut.sum(1, keepdim=True)], 1)
-    kept = torch.tensor([True, True, False])
-    fit = fit_layer(dense, cut, kept, torch.eye(3, dtype=DOUBLE), torch.arange(400) % 4 == 3, "nothing")
-    assert fit is not None and fit.error is not None and fit.unfitted is not None
-    assert torch.allclose(fit.coefficients, torch.tensor([[1, 0], [0, 1], [1, 1]], dtype=DOUBLE), atol=1e-4)
-    assert fit.error < 1e-6 * fit.unfitted
-
-
-def test_a_unit_that_kept_ones_do_not_explain_leaves_the_weights_as_they_are() -> None:
-    dense = draws(12, 9)  # eight regressors of nine rows: anything fits, nothing holds
-    kept = torch.arange(9) < 8
-    assert fit_layer(dense, dense[:, kept], kept, torch.eye(9, dtype=DOUBLE), torch.arange(12) % 4 == 3, "norm") is None
-
-
-def test_few_rows_shrink_the_fit_towards_units_that_stand_for_themselves() -> None:
-    cut, none_held = draws(9, 8), torch.zeros(9, dtype=torch.bool)
-    dense = torch.cat([cut, draws(9, 1, seed=5)], 1)
-    fit = fit_layer(dense, cut, torch.arange(9) < 8, torch.eye(9, dtype=DOUBLE), none_held, "norm")
-    assert fit is not None  # a ridge towards zero shrinks the ones on the diagonal
-    assert torch.allclose(fit.coefficients[:8], torch.eye(8, dtype=DOUBLE), atol=1e-9)
-
-
-def test_a_bias_takes_up_a_constant() -> None:
-    cut = draws(200, 1)
-    dense = torch.cat([cut, torch.full((200, 1), 3.0, dtype=DOUBLE)], 1)
-    kept, outgoing = torch.tensor([True, False]), torch.eye(2, dtype=DOUBLE)
-    fit = fit_layer(dense, cut, kept, outgoing, torch.arange(200) % 4 == 3, "bias")
-    assert fit is not None
-    assert torch.allclose(fit.offset, torch.tensor([0, 3.0], dtype=DOUBLE), atol=1e-9)
 
 
 def trained(seed: int = 0) -> tuple[nn.Sequential, Tensor]:
@@ -82,17 +50,14 @@ def test_statistics_follow_the_cut_and_not_the_probe() -> None:
 
 
 def test_corrected_statistics_by_hand() -> None:
-    norm = nn.BatchNorm1d(2, eps=0.0).double()
-    norm.running_mean.copy_(torch.tensor([10.0, 0.0]))  # type: ignore[union-attr]
-    norm.running_var.copy_(torch.tensor([4.0, 1.0]))  # type: ignore[union-attr]
-    before = Statistics()
-    before.add(torch.tensor([[-1.0, 5.0, 0.0], [1.0, 5.0, 2.0]], dtype=DOUBLE))  # means 0, 5, 1; variances 1, 0, 1
-    # Unit 1 has left. The others: 0 moves from mean 0 to 2 and variance 1 to 9, 2 from 1 to 1 and to a constant.
-    after = torch.tensor([[-1.0, 1.0], [5.0, 1.0]], dtype=DOUBLE)
-    correct(norm, before, torch.tensor([True, False, True]), after)
-    assert norm.running_mean.tolist() == [12.0, 0.0]  # type: ignore[union-attr]
-    assert norm.running_var[0].item() == pytest.approx(4 * 9.004 / 1.004)  # type: ignore[index]
-    assert norm.running_var[1].item() == pytest.approx(1 / MOST)  # type: ignore[index]
+    weights = {"mean": torch.tensor([10.0, 0.0], dtype=DOUBLE), "var": torch.tensor([4.0, 1.0], dtype=DOUBLE)}
+    norm = Norm(torch.fx.Graph().placeholder("x"), None, None, "mean", "var", eps=0.0)
+    before = torch.tensor([[-1.0, 0.0], [1.0, 2.0]], dtype=DOUBLE)  # means 0 and 1, variances 1 and 1
+    after = torch.tensor([[-1.0, 1.0], [5.0, 1.0]], dtype=DOUBLE)  # means 2 and 1, variances 9 and 0
+    correct_norm(norm, weights, [(before, after)])
+    assert weights["mean"].tolist() == [12.0, 0.0]
+    assert weights["var"][0].item() == pytest.approx(4 * 9.004 / 1.004)
+    assert weights["var"][1].item() == pytest.approx(1 / MOST)
 
 
 def test_statistics_of_batches_are_those_of_the_whole() -> None:
@@ -116,7 +81,7 @@ def test_a_layer_that_a_refit_would_harm_keeps_its_weights_and_is_named() -> Non
     assert torch.equal(smaller[1].weight, sc.cut(model, ticket)[1].weight)  # type: ignore[index]
 
 
-def test_a_layer_that_runs_twice_is_fitted_to_what_it_is_sent_first() -> None:
+def test_a_layer_that_runs_twice_stays_finite() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -118,13 +118,14 @@ class RunContext:
         return self.dataset.train.targets[self._rows(size)].to(self.device)
 
     def _rows(self, size: int | None) -> Tensor:
+        # The whole permutation, then its head: a smaller probe is a part of a larger one, and labels match inputs.
         return torch.randperm(len(self.dataset.train), generator=generator(self.seed))[: size or self.probe_size]
 
-    def evidence(self, model: nn.Module, method: Method, found: Any = None) -> Evidence:
+    def evidence(self, model: nn.Module, method: Method, search_result: Any = None) -> Evidence:
         """What `method` may look at: `model`, its groups (of channels), a probe and its labels."""
         probe = self.probe().to(next(model.parameters()).dtype)
         groups = NO_GROUPS if method.units == "weights" else read_groups(model, probe, self.residual)
-        return Evidence(model, groups, probe, self.seed, self.labels(), found)
+        return Evidence(model, groups, probe, self.seed, self.labels(), search_result)
 
     def flops(self, model: nn.Module) -> int:
         """FLOPs of one input's forward pass."""
@@ -140,11 +141,11 @@ class RunContext:
         """`model`, taken to `start` in place; each training on the way has checkpoints and a phase of its own."""
         # No unit is looked at yet: how residual streams are read must not keep runs from sharing these trainings.
         facts = {name: fact for name, fact in self.cache_facts.items() if name != "residual"}
-        for lesson in pretraining_stages(start, model, self.dataset, self.seed):
+        for step in pretraining_stages(start, model, self.dataset, self.seed):
             assert start.plan is not None
             config = start.plan.model_copy(update={"precision": self.plan.precision})
-            there = replace(self, dataset=lesson.data, cache_facts=facts)
-            there.train(lesson.model, Stage(lesson.phase(phase), config, decided_by=decided_by), lesson.hooks)
+            there = replace(self, dataset=step.data, cache_facts=facts)
+            there.train(step.model, Stage(step.phase(phase), config, decided_by=decided_by), step.hooks)
         return model
 
     def train(self, model: nn.Module, stage: Stage | Phase | str, hooks: Sequence[Hook] = ()) -> TrainingResult:
@@ -174,6 +175,7 @@ class RunContext:
         best = KeepBest()
         folder = self.folder / "checkpoints" / str(stage.phase) if self.folder else None
         holding: AbstractContextManager[object] = nullcontext()
+        # Under torchrun each process would wait for the lock of another, which waits for it in the first reduction.
         if stage.decided_by is not None and self.shared is not None and self.processes.world == 1:
             folder = self._shared_folder(stage)
             # Two runs in one folder would write each other's checkpoints; the second waits and then reads the result.
@@ -226,9 +228,9 @@ class RunContext:
         probe = self.probe() if refit == "least_squares" else None
         smaller = apply.cut(model, ticket, refit=refit, probe=probe)
         if probe is not None:
-            for network in (model, smaller):
-                self.ledger.charge(Phase("refit"), self.flops(network), len(probe), FORWARD)
+            # Twice the dense network: the cut one runs at full size beside it, removed units read with weight zero.
+            self.ledger.charge(Phase("refit"), 2 * self.flops(model), len(probe), FORWARD)
         return smaller
 
 
-__getattr__ = renamed(__name__, {"RunContext": "RunContext", "Trained": "TrainingResult"})
+__getattr__ = renamed(__name__, {"Bench": "RunContext", "Trained": "TrainingResult"})

@@ -74,6 +74,7 @@ class _PruningRun:
         self.snapshot.weights = clone_state(self.model) if self.recovery.step == 0 else {}
         dense = self._first_training() if method.trains_first else None
         self.groups = context.evidence(self.model, method).groups if method.units == "channels" else None
+        self.facts: dict[str, Any] = {}
         self.keep: Keep = self.groups.full_keep() if self.groups else {}
         rounds = method.rounds(self.budget, self.groups)
         for number, round_ in enumerate(rounds):
@@ -108,18 +109,19 @@ class _PruningRun:
     def _prune_round(self, round_: Round) -> None:
         """Search, score, select, apply, once."""
         context, method = self.context, self.method
-        found = method.search(context, self.model, round_)
-        evidence = context.evidence(self.model, method, found)
+        search_result = method.search(context, self.model, round_)
+        evidence = context.evidence(self.model, method, search_result)
         scores = method.score(evidence, round_.budget)
         context.ledger.charge(Phase("score"), method.flops(evidence, context.flops(self.model)), 1, FORWARD)
         # Select with the budget of the dense network: counts are exact after every round, and kept sets are nested.
-        keep = method.select(_at_full_size(scores, self.keep), round_.budget, self.groups, found)
+        keep = method.select(_at_full_size(scores, self.keep), round_.budget, self.groups, search_result)
         if round_.only is not None:
             keep = {**self.keep, round_.only: keep[round_.only]}
         part = _restricted(keep, self.keep) if self.groups else keep
         self.keep = keep
         groups = evidence.groups if self.groups else None
-        ticket = Ticket(part, groups, self.name, round_.budget, self._options())
+        self.facts = dict(getattr(scores, "facts", {}))
+        ticket = Ticket(part, groups, self.name, round_.budget, self._options(), self.facts)
         self.model = method.apply(context, self.model, ticket, evidence)
 
     def _recover(self, is_last: bool) -> None:
@@ -161,7 +163,7 @@ class _PruningRun:
     @property
     def ticket(self) -> Ticket:
         """What is kept of the dense network so far."""
-        return Ticket(self.keep, self.groups, self.name, self.budget, self._options())
+        return Ticket(self.keep, self.groups, self.name, self.budget, self._options(), self.facts)
 
     def _options(self) -> dict[str, Any]:
         return {**asdict(self.method), "seed": self.context.seed}

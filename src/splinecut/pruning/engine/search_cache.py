@@ -35,6 +35,7 @@ class SearchCache:
         Each run is charged once per key, cached or not: a comparison of methods must not depend on which ran first.
         """
         if key not in self._entries:
+            # A ledger of its own: the cost is stored beside the result, for runs that only read it.
             ledger = UncountedLedger()
             self._entries[key] = {"answer": compute(ledger), "cost": ledger.to_dict()}
             if time.monotonic() - self._written > EVERY:

@@ -48,9 +48,11 @@ class Stage:
     def _key(self, facts: Mapping[str, Any]) -> str:
         own = dict(self.decided_by or {})
         if self.config is not None:
+            # "plan" and "start" are the names of the first release: other words here would name other folders.
             own = {"plan": self.config.model_dump(mode="json"), "start": self.start_step, **own}
         both = facts.keys() & own.keys()
         assert all(facts[key] == own[key] for key in both), f"two facts of one name: {sorted(both)}"
+        # Sorted, so that the order in which a recipe or a method lists its facts does not matter.
         return json.dumps({"phase": str(self.phase), **facts, **own}, sort_keys=True)
 
 

@@ -1,9 +1,6 @@
-"""Batch-norm statistics after a cut: corrected by what the cut changes on a probe, or replaced by the probe's.
+"""Statistics of what reaches batch norms, and norms that take those of a probe for their own.
 
-A trained network's statistics are those of its whole training set. A few hundred inputs know them badly, but both the
-dense and the cut network can be run on the same ones, and the difference is due to the cut alone:
-
-    mean = old mean + (probe's mean after the cut - before),   var = old var x (probe's var after the cut / before)
+`norm_update` corrects the statistics of a trained network instead, by what a cut changes.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from functools import partial
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from splinecut.errors import InputError
@@ -71,24 +68,6 @@ def tracking(model: nn.Module) -> dict[str, nn.BatchNorm2d]:
     """The batch norms of a network that normalise by running statistics, by path."""
     norms = {path: module for path, module in model.named_modules() if isinstance(module, BatchNorm)}
     return {path: cast(nn.BatchNorm2d, norm) for path, norm in norms.items() if norm.running_mean is not None}
-
-
-def correct(norm: nn.BatchNorm2d, before: Statistics, stays: Bool[Tensor, " channels"] | None, x: Tensor) -> None:
-    """Changes the statistics of `norm` as much as what reaches it on the probe changed, from `before` to `x`.
-
-    stays: which channels of the dense network are left.
-    """
-    assert norm.running_mean is not None and norm.running_var is not None
-    after = Statistics()
-    after.add(x)
-    mean, var = torch.as_tensor(before.mean), before.var
-    if stays is not None:
-        mean, var = mean[stays.to(mean.device)], var[stays.to(var.device)]
-    # Added above and below the line: 0 / 0 of a channel that is silent on the probe becomes 1, no change.
-    floor = SMOOTHING * (norm.running_var.double() + norm.eps)
-    ratio = ((after.var + floor) / (var + floor)).clamp(1 / MOST, MOST)
-    norm.running_mean.add_((after.mean - mean).to(norm.running_mean))
-    norm.running_var.mul_(ratio.to(norm.running_var))
 
 
 @torch.no_grad()

@@ -8,21 +8,23 @@ compensation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from splinecut.geometry.cuts import Cuts
 from splinecut.networks.groups.values import Groups, Keep, UnitGroup
-from splinecut.pruning.activations import consumer_layers
-from splinecut.pruning.refit.layer_weights import LayerWeights
+from splinecut.pruning.activations import ConsumerLayer, consumer_layers
 from splinecut.pruning.unit_parameters import unit_cuts
 
 
 def fold(model: nn.Module, smaller: nn.Module, groups: Groups, keep: Keep) -> None:
     """Adds to `smaller`, cut from `model`, the outgoing weights that removed units give to kept ones. Needs no data."""
-    weights = LayerWeights(model, smaller, groups, keep)
+    weights = _LayerWeights(model, smaller, groups, keep)
     for group in groups:
         kept = np.asarray(keep[group.name], bool)
         if group.kind == "selector" or kept.all() or not kept.any():
@@ -54,3 +56,44 @@ def _coefficients(
 def _with_offset(cuts: Cuts) -> Float[Tensor, "units inputs_and_one"]:
     """(w, c) of each unit, as they stand in the network."""
     return torch.cat([cuts.normal * cuts.norm[:, None], (cuts.offset * cuts.norm)[:, None]], dim=1)
+
+
+@dataclass(frozen=True)
+class _LayerWeights:
+    """Reads consumers' weights of the dense `model` and writes them into `smaller`, cut from it by `keep`."""
+
+    model: nn.Module
+    smaller: nn.Module
+    groups: Groups
+    keep: Keep
+
+    @cached_property
+    def _slices(self) -> dict[str, dict[int, np.ndarray]]:
+        return self.groups.slices(self.keep)  # once: a DenseNet has hundreds of consumers, each of many groups
+
+    def stays(self, key: str, axis: int = 0) -> Tensor | None:
+        """Which positions of a tensor's axis stay; None where all do."""
+        stays = self._slices.get(key, {}).get(axis)
+        return None if stays is None else torch.from_numpy(stays)
+
+    def columns(self, consumer: ConsumerLayer) -> Int64[np.ndarray, "units positions"]:
+        """The consumer's columns, counted in the cut network; meaningless for units that left."""
+        return (np.cumsum(self._slices[consumer.key][1]) - 1)[consumer.columns]
+
+    def outgoing(self, consumer: ConsumerLayer) -> Float[Tensor, "outputs units positions taps"]:
+        """The dense network's weights from every unit to the outputs that stay; float64, on the CPU."""
+        weight = self.model.get_parameter(consumer.key).detach().double().cpu()
+        outputs = self.stays(consumer.key)
+        weight = weight if outputs is None else weight[outputs]
+        picked = weight[:, torch.from_numpy(consumer.columns)]
+        return picked.flatten(3) if weight.dim() > 2 else picked.unsqueeze(3)
+
+    def write(
+        self, consumer: ConsumerLayer, kept: Bool[np.ndarray, " units"], coefficients: Float[Tensor, "units kept"]
+    ) -> None:
+        """Sets the cut layer's weights to W C: a kept unit carries its own and those of units it stands in for."""
+        weight = self.smaller.get_parameter(consumer.key)
+        columns = torch.from_numpy(self.columns(consumer)[kept])
+        outgoing = torch.einsum("onpt,nk->okpt", self.outgoing(consumer), coefficients)
+        with torch.no_grad():
+            weight[:, columns] = outgoing.reshape(len(weight), *columns.shape, *weight.shape[2:]).to(weight)

@@ -124,7 +124,7 @@ def removal_costs(
         kept = np.ones(size, bool)
         kept[order[:n]] = False
         measured[level] = sum(each.held_out_error(kept) for each in statistics)
-    slopes = _convex_slopes(n_gone, np.maximum.accumulate(measured))
+    slopes = convex_slopes(n_gone, np.maximum.accumulate(measured))
     costs = np.empty(size)
     # The order itself breaks ties; 1e-12 of what is received is nothing.
     costs[order[:-1]] = np.interp(np.arange(size - 1) + 0.5, *slopes) + 1e-12 * np.arange(size - 1)
@@ -132,7 +132,7 @@ def removal_costs(
     return costs
 
 
-def _convex_slopes(
+def convex_slopes(
     x: Int64[np.ndarray, " levels"], y: Float[np.ndarray, " levels"]
 ) -> tuple[Float[np.ndarray, " pieces"], Float[np.ndarray, " pieces"]]:
     """Middles and slopes of the pieces of the greatest convex function below these points (Andrew's monotone chain)."""

@@ -6,7 +6,7 @@ once, and the smaller network is trained again without the penalty.
 
 Departures: exactly k channels stay, where the reference removes one too many. Of a unit that several norms scale (a
 residual stream) the scales are added; units without any norm are ranked by the length of their filters. A floor of 0
-lets layers go empty, as the reference does; that is said aloud.
+lets layers go empty, as the reference does, with a warning.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.joint_error import finite, removal_errors
 from splinecut.pruning.options import Count, NotNegativeInt
+from splinecut.pruning.output_error.search import output_flops, output_scores
 from splinecut.pruning.refit.held_out import LEVELS
 from splinecut.pruning.unit_parameters import selector_scale, unit_cuts
 from splinecut.training.config import TrainingConfig
@@ -44,8 +45,11 @@ POOL = 12_000  # units whose pairwise distances fit in about a gigabyte
 class Spline(Method):
     """Which form of the criterion, and among which units it ranks. `rho` weighs offsets against angles (paper: 0.05).
 
-    form "joint":     what the next layer loses when a unit leaves and the rest is refitted (`joint_error`), per unit
-                      of what the budget counts. It needs a probe of real inputs; measured best, so the default.
+    form "output":    what the network's output loses when a unit leaves and the rest is refitted, measured on held-out
+                      inputs (`pruning.output_error`), per unit of what the budget counts. The default: best on networks
+                      trained elsewhere. It needs a probe of real inputs. `effort` says how much is measured: "fast",
+                      "balanced" or "thorough" (docs/which-units.md has the cost of each).
+    form "joint":     what the next layer loses (`joint_error`); the default of 0.1. It looks at one pass of the probe.
     form "corrected": the distance between cuts, which is zero exactly when they are one hyperplane.
     form "paper":     N_rho as printed.
     reduce "pca", "fa" (with scope "global" and a cut distance): the paper's literal route, cuts of all layers reduced
@@ -54,20 +58,21 @@ class Spline(Method):
                       of them (left out: a quarter of the plan's), the plan's schedule squeezed into these.
     """
 
-    reference: ClassVar[str] = "You et al. 2022; form joint: splinecut"
+    reference: ClassVar[str] = "You et al. 2022; forms output and joint: splinecut"
     refit: ClassVar[Literal["none", "fold", "least_squares"]] = "least_squares"
     scope_option: ClassVar[bool] = True
 
-    form: Literal["joint", "corrected", "paper"] = "joint"
+    form: Literal["output", "joint", "corrected", "paper"] = "output"
     scope: Literal["layer", "stage", "global"] = "global"
     reduce: Literal["none", "pca", "fa"] = "none"
     rho: float = 0.05
     n_rounds: Count = 1
     between_epochs: NotNegativeInt | None = None
+    effort: Literal["fast", "balanced", "thorough"] = "balanced"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reduce != "none" and (self.scope != "global" or self.form == "joint"):
+        if self.reduce != "none" and (self.scope != "global" or self.form in ("output", "joint")):
             raise InputError(
                 f"reduce={self.reduce!r} compares cuts across layers; it needs scope='global' and form 'paper' or "
                 f"'corrected', got scope={self.scope!r}, form={self.form!r}"
@@ -80,6 +85,8 @@ class Spline(Method):
         return shortened(plan, max(1, plan.epochs // 4) if self.between_epochs is None else self.between_epochs)
 
     def score(self, evidence: Evidence, budget: Budget) -> Scores:
+        if self.form == "output":
+            return output_scores(evidence, budget, self.effort)
         if self.form != "joint" and self.reduce != "none":
             return _pooled(evidence, self)
         if self.form == "joint":
@@ -89,7 +96,9 @@ class Spline(Method):
         return {group.name: self._within(evidence.model, group) for group in evidence.groups}
 
     def flops(self, evidence: Evidence, forward_flops: int) -> int:
-        """What scoring costs: a pass of the probe and the eliminations, or the products of every pair of cuts."""
+        """What scoring costs: passes of the probe and the eliminations, or the products of every pair of cuts."""
+        if self.form == "output":
+            return output_flops(evidence, self.effort, forward_flops)
         if self.form == "joint":
             elimination = sum(WORK * g.size**3 * len(consumer_layers(evidence.model, g)) for g in evidence.groups)
             return evidence.n_inputs * forward_flops + elimination
