@@ -131,9 +131,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--tradeoff", action="store_true", help="accuracy against FLOPs, one line a method")
-    asked = parser.parse_args()
-    for table in asked.tables:
-        (tradeoff if asked.tradeoff else draw)(table)
+    args = parser.parse_args()
+    for table in args.tables:
+        (tradeoff if args.tradeoff else draw)(table)
 
 
 if __name__ == "__main__":

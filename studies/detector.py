@@ -6,7 +6,7 @@
 
 The network is trained by the recipe with each schedule and its codes are kept after every epoch. A rule looks at
 distances alone, so the epoch at which it would have stopped the training can be read off the matrix of all distances.
-A killed call goes on where it stood; a finished training is read from its run folder.
+An interrupted call resumes; a finished training is read from its run folder.
 """
 
 from __future__ import annotations
@@ -190,16 +190,16 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    found = []
-    for schedule in asked.schedules:
+    args = parser.parse_args()
+    rows = []
+    for schedule in args.schedules:
         override = f'training.schedule={{ name = "{schedule}" }}'
-        experiment = spec.load(asked.recipe, [*asked.set, override])
-        found.append(facts_of(experiment, observed(experiment, asked.runs, asked.data_dir)))
-    show(found)
-    if asked.out:
-        asked_for = {"recipe": asked.recipe, "overrides": asked.set, "probe": PROBE}
-        write(asked.out, __spec__, asked, {**asked_for, "trainings": found}, first=["recipe"])
+        experiment = spec.load(args.recipe, [*args.set, override])
+        rows.append(facts_of(experiment, observed(experiment, args.runs, args.data_dir)))
+    show(rows)
+    if args.out:
+        asked_for = {"recipe": args.recipe, "overrides": args.set, "probe": PROBE}
+        write(args.out, __spec__, args, {**asked_for, "trainings": rows}, first=["recipe"])
 
 
 if __name__ == "__main__":

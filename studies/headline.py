@@ -8,7 +8,7 @@ Routes, for each seed and each share of FLOPs that stays:
     train, prune, retrain  train to the end, cut, refit, train
     from scratch           the network that the early bird's cut made, with fresh weights and no credit for knowing it:
                            its cost is that of its own training alone
-    dense                  the whole network, trained once
+    dense                  the dense network, trained once
 
 and the early bird with other lengths of retraining: 26 epochs of a network with 0.3 of the FLOPs cost 0.6 of the dense
 training in all, as the target for that size allows; 13 of them, or 19 of one with 0.2, cost 0.4. Looking at the
@@ -51,10 +51,10 @@ ROUTES: dict[str, tuple[list[str], tuple[float, ...]]] = {  # what differs from 
 
 def experiments(recipe: str, seeds: list[int], routes: list[str], keeps: Sequence[float]) -> list[spec.Experiment]:
     """Every run of the study: the dense one of each seed first, since others share its training."""
-    found = []
+    runs = []
     for seed in seeds:
         base = spec.load(recipe, [f"seed={seed}"])
-        found.append(whole(base))
+        runs.append(whole(base))
         for keep, route in itertools.product(keeps, routes):
             different, wanted = ROUTES[route]
             if keep not in wanted:
@@ -63,8 +63,8 @@ def experiments(recipe: str, seeds: list[int], routes: list[str], keeps: Sequenc
             one = spec.load(recipe, [f"seed={seed}", f"budget.keep={keep}", *changes])
             dropped = {change: None for change in different if "=" not in change}
             name = f"{base.name}-{route.replace(', ', '-').replace(' ', '-')}-{keep:g}"
-            found.append(one.model_copy(update={"name": name, **dropped}))
-    return found
+            runs.append(one.model_copy(update={"name": name, **dropped}))
+    return runs
 
 
 def fact(record: Record) -> dict[str, Any]:
@@ -157,20 +157,20 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--known", type=Path, help="an earlier result, whose runs are not done again")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    known = held(asked.known) if asked.known else {}
-    asked.known = None  # the command beside the result does everything anew
+    args = parser.parse_args()
+    finished = held(args.known) if args.known else {}
+    args.known = None  # the command beside the result does everything anew
     facts = []
-    for experiment in experiments(asked.recipe, asked.seeds, asked.routes, asked.keeps):
-        if experiment.digest not in known:
-            record = runner.run(experiment, asked.runs, asked.data_dir, shared=asked.runs / "shared")
-            known[experiment.digest] = fact(record)
-        facts.append(known[experiment.digest])
+    for experiment in experiments(args.recipe, args.seeds, args.routes, args.keeps):
+        if experiment.digest not in finished:
+            record = runner.run(experiment, args.runs, args.data_dir, shared=args.runs / "shared")
+            finished[experiment.digest] = fact(record)
+        facts.append(finished[experiment.digest])
         print(f"{experiment.name} seed {experiment.seed}: {facts[-1]['accuracy']:.2%}", flush=True)
     rows = compared(facts)
     show(rows)
-    if asked.out:
-        write(asked.out, __spec__, asked, {"recipe": asked.recipe, "rows": rows, "runs": facts}, first=["recipe"])
+    if args.out:
+        write(args.out, __spec__, args, {"recipe": args.recipe, "rows": rows, "runs": facts}, first=["recipe"])
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ def settled(points: Points, start: Centroids | str, n: int, seed: int) -> tuple[
     """Centroids and inertia after Lloyd's iteration from `start`: centroids, "random" points or "k-means++"."""
     from sklearn.cluster import KMeans
 
-    found = KMeans(n, init=start, n_init=1, random_state=seed, algorithm="lloyd", max_iter=1000).fit(points)
-    return found.cluster_centers_, float(found.inertia_)
+    fitted = KMeans(n, init=start, n_init=1, random_state=seed, algorithm="lloyd", max_iter=1000).fit(points)
+    return fitted.cluster_centers_, float(fitted.inertia_)
 
 
 def pruned(points: Points, centroids: Centroids, n: int) -> Centroids:
@@ -61,11 +61,11 @@ def pruned(points: Points, centroids: Centroids, n: int) -> Centroids:
 
 def inertias(points: Points, seed: int, starts: Sequence[int] = STARTS, clusters: int = CLUSTERS) -> dict[str, float]:
     """The inertia that each way to `clusters` centroids ends with."""
-    found = {"k-means++": settled(points, "k-means++", clusters, seed)[1]}
+    by_start = {"k-means++": settled(points, "k-means++", clusters, seed)[1]}
     for start in starts:
         wide, _ = settled(points, "random", start, seed)
-        found[str(start)] = settled(points, pruned(points, wide, clusters), clusters, seed)[1]
-    return found
+        by_start[str(start)] = settled(points, pruned(points, wide, clusters), clusters, seed)[1]
+    return by_start
 
 
 def conclusions(by_seed: list[dict[str, float]]) -> dict[str, Any]:
@@ -77,18 +77,18 @@ def conclusions(by_seed: list[dict[str, float]]) -> dict[str, Any]:
         for name in names
         if name != str(CLUSTERS)
     }
-    told = {name: {**gap._asdict(), "excludes_zero": gap.excludes_zero} for name, gap in gaps.items()}
-    return {"inertia": means, f"inertia of {CLUSTERS} starts minus": told}
+    result = {name: {**gap._asdict(), "excludes_zero": gap.excludes_zero} for name, gap in gaps.items()}
+    return {"inertia": means, f"inertia of {CLUSTERS} starts minus": result}
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(result: dict[str, Any], path: Path) -> None:
     """Inertia against the number of centroids at the start, with k-means++ as a band."""
     with figure(path, (5.2, 3.4)) as axes:
-        starts = [name for name in found["inertia"] if name != "k-means++"]
-        means = [found["inertia"][name]["mean"] for name in starts]
-        halves = [found["inertia"][name]["half"] for name in starts]
+        starts = [name for name in result["inertia"] if name != "k-means++"]
+        means = [result["inertia"][name]["mean"] for name in starts]
+        halves = [result["inertia"][name]["half"] for name in starts]
         axes.errorbar([int(name) for name in starts], means, halves, marker="o", capsize=3, label="wide, then pruned")
-        best = found["inertia"]["k-means++"]
+        best = result["inertia"]["k-means++"]
         axes.axhline(best["mean"], color="tab:red", label="k-means++ with 64")
         axes.axhspan(best["mean"] - best["half"], best["mean"] + best["half"], color="tab:red", alpha=0.2, lw=0)
         axes.set(xlabel="centroids at the start (64 at the end)", ylabel="inertia", ylim=(0, None))
@@ -99,12 +99,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--out", type=Path, default=Path("results"))
-    asked = parser.parse_args()
+    args = parser.parse_args()
     points = gaussian_mixture(generator(CONTENTS))[0].double().numpy()
-    by_seed = [inertias(points, seed) for seed in track(range(asked.seeds), "seeds")]
-    found = conclusions(by_seed)
-    write(asked.out / "kmeans.json", __spec__, asked, {**found, "inertia by seed": by_seed})
-    draw(found, asked.out / "kmeans.svg")
+    by_seed = [inertias(points, seed) for seed in track(range(args.seeds), "seeds")]
+    result = conclusions(by_seed)
+    write(args.out / "kmeans.json", __spec__, args, {**result, "inertia by seed": by_seed})
+    draw(result, args.out / "kmeans.svg")
 
 
 if __name__ == "__main__":

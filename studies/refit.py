@@ -46,18 +46,18 @@ PROBE = 512
 
 
 def accuracies(model: nn.Module, dataset: DataSet, seed: int) -> dict[str, float]:
-    """Test accuracy of the whole network and right after each cut."""
+    """Test accuracy of the dense network and right after each cut."""
     import torch
 
     rows = torch.randperm(len(dataset.train), generator=generator(seed))[:PROBE]
     probe = dataset.train.examples(rows)
-    found = {"dense": _accuracy(model, dataset)}
+    by_method = {"dense": _accuracy(model, dataset)}
     for keep, (name, (method, options)) in itertools.product(KEEPS, CRITERIA.items()):
         ticket = draw(model, probe, method, budget=Budget(keep, scope="layer"), seed=seed, **options)
         for refit in REFITS:
             smaller = cut(model, ticket, refit=refit, probe=probe)
-            found[f"{name} | {keep} | {refit or 'none'}"] = _accuracy(smaller, dataset)
-    return found
+            by_method[f"{name} | {keep} | {refit or 'none'}"] = _accuracy(smaller, dataset)
+    return by_method
 
 
 def _accuracy(model: nn.Module, dataset: DataSet) -> float:
@@ -103,15 +103,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     by_seed = []
-    for seed in track(asked.seeds, "seeds"):
-        experiment = whole(spec.load(asked.recipe, [f"seed={seed}"]))
-        by_seed.append(accuracies(*trained(experiment, asked.runs, asked.data_dir), seed))
+    for seed in track(args.seeds, "seeds"):
+        experiment = whole(spec.load(args.recipe, [f"seed={seed}"]))
+        by_seed.append(accuracies(*trained(experiment, args.runs, args.data_dir), seed))
     show(by_seed)
-    if asked.out:
-        facts = {"recipe": asked.recipe, "probe": PROBE, "accuracy by seed": by_seed}
-        write(asked.out, __spec__, asked, facts, first=["recipe"])
+    if args.out:
+        facts = {"recipe": args.recipe, "probe": PROBE, "accuracy by seed": by_seed}
+        write(args.out, __spec__, args, facts, first=["recipe"])
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ def trained(nets: Layers, x: Tensor, y: Tensor, steps: int = STEPS) -> Layers:
 
 def errors(nets: Layers, x: Tensor, y: Tensor) -> list[float]:
     """The root mean square error of each network."""
-    found: list[float] = ((nets(x) - y) ** 2).mean(1).sqrt().tolist()
-    return found
+    rms: list[float] = ((nets(x) - y) ** 2).mean(1).sqrt().tolist()
+    return rms
 
 
 def shrink_to_limit(nets: Layers, x: Tensor, y: Tensor, steps: int) -> Layers:
@@ -144,14 +144,14 @@ def task() -> tuple[Float[Tensor, " points"], Float[Tensor, " points"]]:
 def study(seeds: int, steps: int = STEPS) -> dict[str, list[float]]:
     """Errors of every way to fit the sawtooth, by seed."""
     x, y = task()
-    found = {"by hand": errors(by_hand(), x, y), "by hand, as printed": errors(by_hand((1, -2, 1, -2)), x, y)}
+    by_start = {"by hand": errors(by_hand(), x, y), "by hand, as printed": errors(by_hand((1, -2, 1, -2)), x, y)}
     nets = {width: trained(fresh(width, seeds), x, y, steps) for width in track(WIDTHS, "widths")}
-    found |= {f"{width} units": errors(nets[width], x, y) for width in WIDTHS}
-    found[PRUNED] = errors(shrink_to_limit(nets[WIDE], x, y, steps), x, y)
-    return found
+    by_start |= {f"{width} units": errors(nets[width], x, y) for width in WIDTHS}
+    by_start[PRUNED] = errors(shrink_to_limit(nets[WIDE], x, y, steps), x, y)
+    return by_start
 
 
-def draw(found: dict[str, list[float]], path: Path) -> None:
+def draw(result: dict[str, list[float]], path: Path) -> None:
     """Left: the task and its fit by hand; right: errors against width, and after pruning to four units."""
     with figure(path, (8.4, 3.2), columns=2) as (left, right):
         seen, _ = task()
@@ -163,8 +163,8 @@ def draw(found: dict[str, list[float]], path: Path) -> None:
         names = [*(f"{width} units" for width in WIDTHS), PRUNED]
         for place, name in enumerate(names):
             color = "tab:red" if "pruned" in name else "tab:blue"
-            spread = place + 0.3 * (torch.rand(len(found[name]), generator=generator(place)) - 0.5)
-            right.plot(spread, [max(value, 1e-8) for value in found[name]], ".", ms=4, color=color, alpha=0.6)
+            spread = place + 0.3 * (torch.rand(len(result[name]), generator=generator(place)) - 0.5)
+            right.plot(spread, [max(value, 1e-8) for value in result[name]], ".", ms=4, color=color, alpha=0.6)
         right.axhline(SOLVED, color="grey", lw=0.8, ls=":")
         right.set_yscale("log")
         right.set_xticks(range(len(names)), [*map(str, WIDTHS), f"{WIDE} to {NEEDED}"])
@@ -176,13 +176,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", type=Path, default=Path("results"))
-    asked = parser.parse_args()
-    found = study(asked.seeds, asked.steps)
-    shares = {name: share(values) for name, values in found.items() if len(values) > 1}
-    unseen = {name: share(values[LOOKED_AT:]) for name, values in found.items() if len(values) > LOOKED_AT}
-    result = {"solved below": SOLVED, "solved": shares, "solved, unseen seeds": unseen, "error": found}
-    write(asked.out / "sawtooth.json", __spec__, asked, result)
-    draw(found, asked.out / "sawtooth.svg")
+    args = parser.parse_args()
+    results = study(args.seeds, args.steps)
+    shares = {name: share(values) for name, values in results.items() if len(values) > 1}
+    unseen = {name: share(values[LOOKED_AT:]) for name, values in results.items() if len(values) > LOOKED_AT}
+    result = {"solved below": SOLVED, "solved": shares, "solved, unseen seeds": unseen, "error": results}
+    write(args.out / "sawtooth.json", __spec__, args, result)
+    draw(results, args.out / "sawtooth.svg")
     for name, counted in shares.items():
         low, high = counted["interval"]
         print(f"{name}: {counted['solved']} of {counted['of']} solved (95 % interval {low:.0%} to {high:.0%})")

@@ -38,22 +38,22 @@ DRAWS = 3  # random choices that a twin is the mean of
 
 def results(context: RunContext) -> dict[str, float]:
     """Final accuracy of every arm, and what merging took from it, for one seed."""
-    found = {"dense": _accuracy(context, trained(context))}
+    scores = {"dense": _accuracy(context, trained(context))}
     longer = context.train(trained(context), "again").model
     for keep in KEEPS:
         budget = Budget(keep, scope="layer")
         for clusters in CLUSTERS:
             row = f"{clusters}, keep {keep}"
-            ticket, found[f"{row} | final"], found[f"{row} | taken by the merge"] = merged(context, clusters, budget)
+            ticket, scores[f"{row} | final"], scores[f"{row} | taken by the merge"] = merged(context, clusters, budget)
         tickets = [random_twin(ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
         last = statistics.fmean(cut_last(context, longer, each) for each in tickets)
         first = statistics.fmean(
             _accuracy(context, context.train(cut(trained(context), t), "again").model) for t in tickets
         )
         for clusters in CLUSTERS:
-            found[f"{clusters}, keep {keep} twin | final"] = last
-            found[f"{clusters}, keep {keep} cut before training | final"] = first
-    return found
+            scores[f"{clusters}, keep {keep} twin | final"] = last
+            scores[f"{clusters}, keep {keep} cut before training | final"] = first
+    return scores
 
 
 def trained(context: RunContext) -> nn.Module:

@@ -74,10 +74,10 @@ def legr(context: RunContext) -> FOUND:
         "norms over all layers": ticket_from_evidence(replace(evidence, search_result=None), "legr", LEGR, budget),
         "norms layer by layer": ticket_from_evidence(evidence, "l2", L2(), replace(budget, scope="layer")),
     }
-    found = {"dense": accuracy(context, dense)}
+    accuracies = {"dense": accuracy(context, dense)}
     for arm, ticket in arms.items():
-        found |= after(context, arm, cut(dense, ticket))
-    return found
+        accuracies |= after(context, arm, cut(dense, ticket))
+    return accuracies
 
 
 def metapruning(context: RunContext) -> FOUND:
@@ -104,11 +104,11 @@ def metapruning(context: RunContext) -> FOUND:
 
 def some_widths(space: Space, seed: int) -> list[dict[str, int]]:
     """Different width vectors within the window."""
-    random, found = np.random.default_rng(seed), dict[tuple[int, ...], dict[str, int]]()
-    while len(found) < VECTORS:
+    random, widths = np.random.default_rng(seed), dict[tuple[int, ...], dict[str, int]]()
+    while len(widths) < VECTORS:
         genes = space.within(random.integers(len(space.ratios), size=len(space.groups)).tolist(), random)
-        found[genes] = space.widths(genes)
-    return list(found.values())
+        widths[genes] = space.widths(genes)
+    return list(widths.values())
 
 
 def from_scratch(context: RunContext, ticket: Ticket) -> float:
@@ -123,7 +123,7 @@ def gal(context: RunContext) -> FOUND:
     """Accuracy of GAL at half of the channels, and of random filters cut before or after the same training."""
     dense = context.train(context.build(context.seed), "train").model
     outcome = prune(context, "gal", GAL_, Budget(0.5), recovery=NO_RETRAINING)
-    found = {"dense": accuracy(context, dense), **after(context, "gal", outcome.final.model)}
+    accuracies = {"dense": accuracy(context, dense), **after(context, "gal", outcome.final.model)}
     tickets = [random_twin(outcome.ticket, DRAWS * context.seed + number) for number in range(DRAWS)]
     distilled = alike(context, dense, copy.deepcopy(dense))
     arms: dict[str, Callable[[Ticket], nn.Module]] = {
@@ -132,18 +132,18 @@ def gal(context: RunContext) -> FOUND:
     }
     for arm, make in arms.items():
         each = [after(context, arm, make(ticket)) for ticket in tickets]
-        found |= {place: statistics.fmean(one[place] for one in each) for place in each[0]}
-    return found
+        accuracies |= {place: statistics.fmean(one[place] for one in each) for place in each[0]}
+    return accuracies
 
 
 def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Module:
     """`student` after GAL's adversarial training, without masks."""
     torch.manual_seed(context.seed)
     discriminator = build_discriminator(context.dataset.outputs)
-    whole = copy.deepcopy(teacher).eval().requires_grad_(False)
+    dense = copy.deepcopy(teacher).eval().requires_grad_(False)
     groups = context.evidence(student, GAL_).groups
     masked = SoftMasked(student, groups, on_channels=False, on_blocks=False)
-    hook = Adversary(whole, discriminator, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
+    hook = Adversary(dense, discriminator, 0.0, GAL_.mu, GAL_.mask_rate, 1, context.processes)
     context.train(masked, Stage(Phase("adversarial"), GAL_._plan(context.plan), in_paper=False), [hook])
     return student
 
@@ -151,10 +151,10 @@ def alike(context: RunContext, teacher: nn.Module, student: nn.Module) -> nn.Mod
 def after(context: RunContext, arm: str, model: nn.Module) -> FOUND:
     """Accuracy with recalibrated batch norms, then after an epoch at a small learning rate."""
     recalibrate(model, context.probe())
-    found = {f"{arm} | recalibrated": accuracy(context, model)}
+    accuracies = {f"{arm} | recalibrated": accuracy(context, model)}
     gentle = {"epochs": 1, "optimizer": Optimizer(lr=0.01), "schedule": Schedule(name="constant")}
     context.train(model, Stage(Phase("one epoch on"), context.plan.model_copy(update=gentle)))
-    return {**found, f"{arm} | one epoch on": accuracy(context, model)}
+    return {**accuracies, f"{arm} | one epoch on": accuracy(context, model)}
 
 
 def accuracy(context: RunContext, model: nn.Module) -> float:
@@ -223,14 +223,14 @@ def context_for(recipe: str, seed: int) -> RunContext:
 def main() -> None:
     parser = arguments(__doc__, "digits-channels")
     parser.add_argument("--method", choices=STUDIES, required=True)
-    asked = parser.parse_args()
-    study, started = STUDIES[asked.method], time.process_time()
-    by_seed = [study.results(context_for(asked.recipe, seed)) for seed in track(range(asked.seeds), "seeds")]
-    spent = round((time.process_time() - started) / asked.seeds, 1)
+    args = parser.parse_args()
+    study, started = STUDIES[args.method], time.process_time()
+    by_seed = [study.results(context_for(args.recipe, seed)) for seed in track(range(args.seeds), "seeds")]
+    spent = round((time.process_time() - started) / args.seeds, 1)
     show(study, by_seed)
     Console().print(f"{spent} CPU seconds a seed")
-    if asked.out:
-        write(asked.out, __spec__, asked, {**summary(study, by_seed), "CPU seconds a seed": spent})
+    if args.out:
+        write(args.out, __spec__, args, {**summary(study, by_seed), "CPU seconds a seed": spent})
 
 
 if __name__ == "__main__":

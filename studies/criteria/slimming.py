@@ -62,18 +62,18 @@ def accuracies(context: RunContext) -> dict[str, float]:
     penalised = Slimming(l1=PENALTY)
     dense = context.build(context.seed)
     context.train(dense, "train", penalised.hooks(context, dense, Budget(0.5)))
-    found = {"dense": _accuracy(context, dense)}
+    by_arm = {"dense": _accuracy(context, dense)}
     for row, (method, budget) in ROWS.items():
-        found |= _compared(context, row, dense, method, budget)
+        by_arm |= _compared(context, row, dense, method, budget)
     plain = context.train(context.build(context.seed), "train").model
-    found |= _compared(context, "L2 by layer, keep 0.5, no penalty", plain, *ROWS["L2 by layer, keep 0.5"])
+    by_arm |= _compared(context, "L2 by layer, keep 0.5, no penalty", plain, *ROWS["L2 by layer, keep 0.5"])
     bird, budget = EARLY
     model = context.build(context.seed)
-    found["drawn epoch"] = len(context.train(model, "train", bird.hooks(context, model, budget)).history)
-    found |= _compared(context, "early-bird, keep 0.5", model, bird, budget)
+    by_arm["drawn epoch"] = len(context.train(model, "train", bird.hooks(context, model, budget)).history)
+    by_arm |= _compared(context, "early-bird, keep 0.5", model, bird, budget)
     for epochs in SOFT_EPOCHS:
-        found |= _soft(replace(context, plan=context.plan.model_copy(update={"epochs": epochs})))
-    return found
+        by_arm |= _soft(replace(context, plan=context.plan.model_copy(update={"epochs": epochs})))
+    return by_arm
 
 
 def _compared(context: RunContext, row: str, model: nn.Module, method: Method, budget: Budget) -> dict[str, float]:
@@ -88,12 +88,12 @@ def _compared(context: RunContext, row: str, model: nn.Module, method: Method, b
 
     twins = _draws(context, lambda s: random_twin(ticket, s))
     arms = {"": [ticket], " twin": twins, " uniform": _draws(context, uniform)}
-    found = {}
+    gains = {}
     for arm, tickets in arms.items():
         both = [list(_after(context, model, each)) for each in tickets]
         for state, values in zip(MOMENTS, zip(*both, strict=True), strict=True):
-            found[f"{row}{arm} | {state}"] = statistics.fmean(values)
-    return found
+            gains[f"{row}{arm} | {state}"] = statistics.fmean(values)
+    return gains
 
 
 def _draws(context: RunContext, draw: Callable[[int], Ticket]) -> list[Ticket]:

@@ -48,16 +48,16 @@ def results(context: RunContext) -> dict[str, float]:
     """Every variant and its twin at every moment, for one seed."""
     dense = context.build(context.seed)
     context.train(dense, "train")
-    found = {"dense": _accuracy(context, dense)}
+    accuracies = {"dense": _accuracy(context, dense)}
     for rescale in (False, True):
         how = "rescaled" if rescale else "weights left alone"
         draws = [cut_by(context, dense, Chance(rescale=rescale), DRAWS * context.seed + n) for n in range(DRAWS)]
         for variant in ("removal", "selection"):
             method = ThiNet(variant, rescale=rescale)
             for state, value in cut_by(context, dense, method, context.seed).items():
-                found[f"{variant}, {how} | {state}"] = value
-                found[f"{variant}, {how} twin | {state}"] = statistics.fmean(draw[state] for draw in draws)
-    return found
+                accuracies[f"{variant}, {how} | {state}"] = value
+                accuracies[f"{variant}, {how} twin | {state}"] = statistics.fmean(draw[state] for draw in draws)
+    return accuracies
 
 
 def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> dict[str, float]:
@@ -68,9 +68,9 @@ def cut_by(context: RunContext, model: nn.Module, method: ThiNet, seed: int) -> 
         chosen = best(method.score(evidence, BUDGET)[name], int(kept.sum()))
         explained.append(_explained(context, method, evidence, evidence.groups[name], chosen))
         model = method.apply(context, model, Ticket({name: chosen}, evidence.groups), evidence)
-    found = {"explained": statistics.fmean(explained), "at once": _accuracy(context, model)}
+    facts = {"explained": statistics.fmean(explained), "at once": _accuracy(context, model)}
     context.train(model, Stage(Phase("one epoch on"), GENTLE.between(context.plan)))
-    return {**found, "one epoch on": _accuracy(context, model)}
+    return {**facts, "one epoch on": _accuracy(context, model)}
 
 
 def _explained(context: RunContext, method: ThiNet, evidence: Evidence, group: UnitGroup, kept: np.ndarray) -> float:

@@ -39,15 +39,15 @@ OPTIONS: dict[str, list[str]] = {"rigl": ["method.every=10"]}  # 152 steps in al
 
 def accuracies(recipe: str, seed: int, runs: Path) -> dict[str, float]:
     """Test accuracy after the last epoch of every method, and of the random twins."""
-    found = {}
+    by_arm = {}
     for method in METHODS:
         experiment = spec.load(recipe, [f"seed={seed}", f"method={method}", *OPTIONS.get(method, [])])
         record = runner.run(experiment, runs, device="cpu")
-        found[method] = record.test["last"]["accuracy"]
+        by_arm[method] = record.test["last"]["accuracy"]
         if method in HAVE_TWINS:
             ticket = Ticket.load(runs / experiment.folder / "ticket.safetensors")
-            found[f"{method} (twin)"] = masked_accuracy(experiment, random_twin(ticket, seed))
-    return found
+            by_arm[f"{method} (twin)"] = masked_accuracy(experiment, random_twin(ticket, seed))
+    return by_arm
 
 
 def masked_accuracy(experiment: spec.Experiment, ticket: Ticket) -> float:
@@ -87,11 +87,11 @@ def summary(by_seed: list[dict[str, float]]) -> dict[str, Any]:
 def main() -> None:
     parser = arguments(__doc__, "digits-weights")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    asked = parser.parse_args()
-    by_seed = [accuracies(asked.recipe, seed, asked.runs) for seed in track(range(asked.seeds), "seeds")]
+    args = parser.parse_args()
+    by_seed = [accuracies(args.recipe, seed, args.runs) for seed in track(range(args.seeds), "seeds")]
     show(by_seed)
-    if asked.out:
-        write(asked.out, __spec__, asked, summary(by_seed))
+    if args.out:
+        write(args.out, __spec__, args, summary(by_seed))
 
 
 if __name__ == "__main__":

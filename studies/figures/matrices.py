@@ -120,17 +120,17 @@ def drawn_epoch(matrix: Matrix, threshold: float, window: int) -> int | None:
     return next((epoch for epoch in range(first, len(matrix)) if small[epoch - window : epoch].all()), None)
 
 
-def draw(found: dict[str, Any], path: Path) -> None:
+def draw(result: dict[str, Any], path: Path) -> None:
     """One row a network: raw matrices on the three probes, then the first one stretched to [0, 1] as the paper's is.
 
     A red line goes round what is nearer than the detector's threshold.
     """
-    kinds = list(next(iter(found.values()))["probes"])
-    top = max(np.max(each["matrix"]) for one in found.values() for each in one["probes"].values())
-    size = (2.2 * (len(kinds) + 1) + 0.6, 2.0 * len(found) + 0.5)
-    with figure(path, size, columns=len(kinds) + 1, rows=len(found)) as panels:
-        axes = np.reshape(panels, (len(found), len(kinds) + 1))
-        for row, (name, one) in zip(axes, found.items(), strict=True):
+    kinds = list(next(iter(result.values()))["probes"])
+    top = max(np.max(each["matrix"]) for one in result.values() for each in one["probes"].values())
+    size = (2.2 * (len(kinds) + 1) + 0.6, 2.0 * len(result) + 0.5)
+    with figure(path, size, columns=len(kinds) + 1, rows=len(result)) as panels:
+        axes = np.reshape(panels, (len(result), len(kinds) + 1))
+        for row, (name, one) in zip(axes, result.items(), strict=True):
             raw = {kind: np.array(one["probes"][kind]["matrix"]) for kind in kinds}
             for panel, matrix in zip(row, raw.values(), strict=False):
                 shown = panel.imshow(matrix, cmap="viridis_r", vmin=0, vmax=float(top))
@@ -164,11 +164,11 @@ def stretched(matrix: Matrix) -> Matrix:
     return matrix / max(float(matrix.max()), np.finfo(float).tiny)
 
 
-def asked_for(network: dict[str, Any], asked: argparse.Namespace) -> Experiment:
+def asked_for(network: dict[str, Any], args: argparse.Namespace) -> Experiment:
     """One network's training."""
-    model = {**network, "activation": asked.activation}
-    tables = {"model": model, "data": {"name": "cifar10", "train_size": asked.images}, "seed": asked.seed}
-    return Experiment.from_dict({**tables, "training": {"epochs": asked.epochs, "batch_size": 128}})
+    model = {**network, "activation": args.activation}
+    tables = {"model": model, "data": {"name": "cifar10", "train_size": args.images}, "seed": args.seed}
+    return Experiment.from_dict({**tables, "training": {"epochs": args.epochs, "batch_size": 128}})
 
 
 def studied(experiment: Experiment, data_dir: Path | None) -> dict[str, Any]:
@@ -190,8 +190,8 @@ def finished(path: Path, experiments: dict[str, Experiment]) -> dict[str, Any]:
     """The networks in an earlier result whose training was the one asked for now."""
     if not path.is_file():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))["networks"]
-    return {name: one for name, one in found.items() if name in experiments and one["spec"] == _spec(experiments[name])}
+    stored = json.loads(path.read_text(encoding="utf-8"))["networks"].items()
+    return {name: one for name, one in stored if name in experiments and one["spec"] == _spec(experiments[name])}
 
 
 def main() -> None:
@@ -203,16 +203,16 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="left out: all")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results/matrices.json"))
-    asked = parser.parse_args()
-    experiments = {name: asked_for(NETWORKS[name], asked) for name in asked.networks or NETWORKS}
-    found = finished(asked.out, experiments)
+    args = parser.parse_args()
+    experiments = {name: asked_for(NETWORKS[name], args) for name in args.networks or NETWORKS}
+    networks = finished(args.out, experiments)
     for name, experiment in experiments.items():
-        if name not in found:
-            found[name] = studied(experiment, asked.data_dir)
-        write(asked.out, __spec__, asked, {"probe": PROBE, "networks": found})
-        drawn = {kind: seen["drawn_epoch"] for kind, seen in found[name]["probes"].items()}
-        Console().print(f"{name}: drawn at {drawn}, {found[name]['alike']}")
-    draw({name: found[name] for name in experiments}, asked.out.with_suffix(".png"))
+        if name not in networks:
+            networks[name] = studied(experiment, args.data_dir)
+        write(args.out, __spec__, args, {"probe": PROBE, "networks": networks})
+        drawn = {kind: seen["drawn_epoch"] for kind, seen in networks[name]["probes"].items()}
+        Console().print(f"{name}: drawn at {drawn}, {networks[name]['alike']}")
+    draw({name: networks[name] for name in experiments}, args.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m studies.figures.pruned_pictures --task fcnet-small --out results/fig2-fcnet.json
     python -m studies.figures.pruned_pictures --task convnet-small --out results/fig3-convnet.json
 
-A network is trained, cut to each share of its units and trained by the same plan again; `keep 1` is the whole network
+A network is trained, cut to each share of its units and trained by the same plan again; `keep 1` is the dense network
 trained as long again, so that every share is compared with an equally long training. Speed is CPU time of that second
 training, validation included, on one thread. MNIST is read from `--data-dir`.
 """
@@ -66,7 +66,7 @@ def cuts_of(task: Task, seed: int, keeps: Sequence[float] = KEEPS) -> list[Cut]:
     probe = dataset.train.examples(rows)
     graph = graph_of(model, task.region)
     before = subdivide(graph, task.region)
-    found: list[Cut] = []
+    cuts: list[Cut] = []
     for keep in keeps:
         ticket = draw(model, probe, method=task.method, keep=keep, seed=seed)
         smaller = copy.deepcopy(model) if keep == 1 else cut(model, ticket, refit=task.refit, probe=probe)
@@ -82,11 +82,11 @@ def cuts_of(task: Task, seed: int, keeps: Sequence[float] = KEEPS) -> list[Cut]:
         }
         smaller_graph = graph_of(smaller, task.region)
         partition = subdivide(smaller_graph, task.region)
-        found.append(Cut(smaller_graph, partition, facts | shape_of(partition)))
-    for each in found:
+        cuts.append(Cut(smaller_graph, partition, facts | shape_of(partition)))
+    for each in cuts:
         for fact, of in (("relative CPU time", "CPU seconds an epoch"), ("relative FLOPs", "FLOPs an epoch")):
-            each.facts[fact] = each.facts[of] / found[0].facts[of]
-    return found
+            each.facts[fact] = each.facts[of] / cuts[0].facts[of]
+    return cuts
 
 
 def taught(task: Task, model: nn.Module, dataset: DataSet, seed: int, hooks: Sequence[Hook] = ()) -> float:
@@ -97,7 +97,7 @@ def taught(task: Task, model: nn.Module, dataset: DataSet, seed: int, hooks: Seq
 
 
 def conclusions(by_seed: Sequence[Sequence[Cut]]) -> list[dict[str, Any]]:
-    """One row a share: means over seeds with intervals, and the accuracy lost against the whole network, paired."""
+    """One row a share: means over seeds with intervals, and the accuracy lost against the dense network, paired."""
     rows = []
     for place, first in enumerate(by_seed[0]):
         seeds = [seed[place].facts for seed in by_seed]
@@ -155,13 +155,13 @@ def draw_sheets(task: Task, cuts: Sequence[Cut], rows: Sequence[dict[str, Any]],
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fcnet-small", "fcnet", "convnet-small", "convnet", "convnet-ten")).parse_args()
-    task = TASKS[asked.task](asked.data_dir)
-    by_seed = [cuts_of(task, seed) for seed in track(range(asked.seeds), "seeds")]
+    args = parser(__doc__, ("fcnet-small", "fcnet", "convnet-small", "convnet", "convnet-ten")).parse_args()
+    task = TASKS[args.task](args.data_dir)
+    by_seed = [cuts_of(task, seed) for seed in track(range(args.seeds), "seeds")]
     rows = conclusions(by_seed)
     facts = [[each.facts for each in cuts] for cuts in by_seed]
-    write(asked.out, __spec__, asked, {"rows": rows, "by seed": facts})
-    draw_sheets(task, by_seed[0], rows, asked.out)
+    write(args.out, __spec__, args, {"rows": rows, "by seed": facts})
+    draw_sheets(task, by_seed[0], rows, args.out)
     for row in rows:
         numbers = (f"{name} {row[name]['mean']:.4g} +- {row[name]['half'] or 0:.2g}" for name in MEASURED)
         print(f"achieved keep {row['achieved keep']:.3f}: {', '.join(numbers)}")

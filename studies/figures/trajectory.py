@@ -129,14 +129,14 @@ def conclusions(task: Task, by_seed: Sequence[dict[str, Any]]) -> dict[str, Any]
     """Means over seeds with intervals; for deep networks, how much later each layer arrives than the first."""
     early = f"way covered at step {round(task.early * task.steps)}"
     layers = list(by_seed[0]["moved in all"])
-    told: dict[str, Any] = {"steps of the training": task.steps}
+    result: dict[str, Any] = {"steps of the training": task.steps}
     for fact in ("moved in all", early):
-        told[fact] = {layer: Estimate.of([seed[fact][layer] for seed in by_seed])._asdict() for layer in layers}
+        result[fact] = {layer: Estimate.of([seed[fact][layer] for seed in by_seed])._asdict() for layer in layers}
     when = {way: {layer: [seed["step of arrival"][layer][way] for seed in by_seed] for layer in layers} for way in WAYS}
-    told["step of arrival"] = {
+    result["step of arrival"] = {
         way: {layer: Estimate.of(steps)._asdict() for layer, steps in found.items()} for way, found in when.items()
     }
-    told["steps later than the first layer"] = {
+    result["steps later than the first layer"] = {
         way: {
             layer: Estimate.of(
                 [late - first for late, first in zip(found[layer], found[layers[0]], strict=True)]
@@ -145,7 +145,7 @@ def conclusions(task: Task, by_seed: Sequence[dict[str, Any]]) -> dict[str, Any]
         }
         for way, found in when.items()
     }
-    return told
+    return result
 
 
 def pictures(task: Task, follow: Follow, path: Path, charts: Sequence[Chart]) -> list[dict[str, Any]]:
@@ -194,14 +194,14 @@ def curves(task: Task, by_seed: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fcnet", "fcnet-deep", "fcnet-leaky", "convnet")).parse_args()
-    task = TASKS[asked.task](asked.data_dir)
-    courses = [followed(task, seed) for seed in track(range(asked.seeds), "seeds")]
+    args = parser(__doc__, ("fcnet", "fcnet-deep", "fcnet-leaky", "convnet")).parse_args()
+    task = TASKS[args.task](args.data_dir)
+    courses = [followed(task, seed) for seed in track(range(args.seeds), "seeds")]
     by_seed = [facts_of(task, follow) for follow in courses]
-    shown = pictures(task, courses[0], asked.out, curves(task, by_seed))
-    told = conclusions(task, by_seed)
-    write(asked.out, __spec__, asked, {**told, "pictures, seed 0": shown, "by seed": by_seed})
-    for fact, found in told.items():
+    shown = pictures(task, courses[0], args.out, curves(task, by_seed))
+    result = conclusions(task, by_seed)
+    write(args.out, __spec__, args, {**result, "pictures, seed 0": shown, "by seed": by_seed})
+    for fact, found in result.items():
         print(f"{fact}: {found}")
 
 

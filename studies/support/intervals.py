@@ -10,8 +10,8 @@ from splinecut.experiments.summaries import Estimate
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Mean and half-width of its interval; NaN for a single value."""
-    found = Estimate.of(values)
-    return found.mean, math.nan if found.half is None else found.half
+    estimate = Estimate.of(values)
+    return estimate.mean, math.nan if estimate.half is None else estimate.half
 
 
 def plus_minus(values: Sequence[float], form: str = ".1f") -> str:

@@ -61,14 +61,14 @@ def gains(pairs: Mapping[str, Comparison]) -> dict[str, dict[str, float]]:
 
 def with_controls(by_seed: Sequence[Accuracies]) -> dict[str, Comparison]:
     """Every arm against those named after it with one of CONTROLS, at every moment."""
-    found = {}
+    accuracies = {}
     for place in by_seed[0]:
         row, _, state = place.partition(" | ")
         for control in CONTROLS:
             other = f"{row}{control} | {state}"
             if other in by_seed[0]:
-                found[f"{row} over its{control}, {state}"] = Comparison.of(by_seed, place, other)
-    return found
+                accuracies[f"{row} over its{control}, {state}"] = Comparison.of(by_seed, place, other)
+    return accuracies
 
 
 def show(by_seed: Sequence[Accuracies]) -> None:
@@ -101,12 +101,12 @@ def compare(
 
     more: further facts for the result, which are printed too.
     """
-    asked = arguments(description, "digits-channels").parse_args()
-    by_seed = [one_seed(asked.recipe, seed) for seed in track(range(asked.seeds), "seeds")]
+    args = arguments(description, "digits-channels").parse_args()
+    by_seed = [one_seed(args.recipe, seed) for seed in track(range(args.seeds), "seeds")]
     facts = more(by_seed)
     show(by_seed)
     for name, value in facts.items():
         Console().print(f"{name}: {value:.2f}")
-    if asked.out:
-        found = {"accuracy by seed": by_seed, "gains in points": gains(with_controls(by_seed))}
-        write(asked.out, module, asked, {**found, **facts})
+    if args.out:
+        result = {"accuracy by seed": by_seed, "gains in points": gains(with_controls(by_seed))}
+        write(args.out, module, args, {**result, **facts})

@@ -37,7 +37,7 @@ def shape_of(partition: Partition) -> dict[str, Any]:
 
 
 def removed(graph: Graph, before: Partition, ticket: Ticket) -> dict[str, float]:
-    """What the removed units did in the whole network: their share of the cuts, of the turning, and the difference.
+    """What the removed units did in the dense network: their share of the cuts, of the turning, and the difference.
 
     Units that matter less for the boundary than others have a smaller share of the turning than of the cuts.
     """
@@ -56,9 +56,9 @@ def removed(graph: Graph, before: Partition, ticket: Ticket) -> dict[str, float]
 def is_removed(graph: Graph, ticket: Ticket, layer: int) -> Bool[np.ndarray, " units"]:
     """For every unit of a layer, each place of an image counted, whether it leaves with the ticket."""
     assert ticket.groups is not None
-    made = producer_of(graph, ticket.groups, graph.layers[layer].node)
-    assert made is not None
-    group, producer = made
+    produced_by = producer_of(graph, ticket.groups, graph.layers[layer].node)
+    assert produced_by is not None
+    group, producer = produced_by
     rows = group.rows(producer)
     gone = (rows >= 0) & ~ticket.keep[group.name][rows]
     return np.repeat(gone, graph.layers[layer].size // len(gone))
