@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 # The type checker of the report's scripts; `make lint TSC=tsc` takes an installed one.
 TSC ?= npx --yes --prefer-offline --fetch-retries=0 --package typescript@5.9.3 tsc
 
+# Results of the benchmark of pruning without training, one a network.
+ONESHOT := $(filter-out results/oneshot-ablation-%,$(sort $(wildcard results/oneshot-*.json)))
+
 .PHONY: demo test pages stress lint lint-page clean
 .DELETE_ON_ERROR:
 
@@ -23,6 +26,7 @@ pages: $(VENV)/.ready
 	$(BIN)/python -m tools.fill_tables README.md docs/results.md
 	$(BIN)/python -m studies.charts results/digits-table.json results/fig7-rho-small.json results/table2-global-small.json
 	$(BIN)/python -m studies.charts --tradeoff results/pruned-initialisation-small.json
+	$(if $(ONESHOT),$(BIN)/python -m studies.oneshot.figure $(ONESHOT))
 
 stress: $(VENV)/.ready-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tools.stress_sweep stress-digits --every 15 --ray

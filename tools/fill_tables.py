@@ -30,25 +30,25 @@ EPOCH_SHARES = (1 / 16, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 1)  # of a training; the lea
 
 def filled(text: str, root: Path) -> str:
     """A page with every table rewritten from the result it names, a path relative to `root`."""
-    return BLOCK.sub(lambda found: found[1] + table(root / found[2]) + found[3], text)
+    return BLOCK.sub(lambda match: match[1] + table(root / match[2]) + match[3], text)
 
 
 def table(path: Path) -> str:
     """The Markdown table of one result."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); run the command beside the table again") from error
-    made = next((make for key, make in MAKERS.items() if key in known), None)
-    if made is None:
+    maker = next((make for key, make in MAKERS.items() if key in result), None)
+    if maker is None:
         raise InputError(f"{path} has none of {', '.join(MAKERS)}; no table is known for such a result")
-    headings, *rows = made(known)
+    headings, *rows = maker(result)
     return markdown(TextTable(headings, rows))
 
 
-def _refit(known: dict[str, Any]) -> list[list[str]]:
+def _refit(result: dict[str, Any]) -> list[list[str]]:
     """Accuracy right after the cut, by criterion."""
-    by_seed = known["accuracy by seed"]
+    by_seed = result["accuracy by seed"]
     criteria = dict.fromkeys(place.split(" | ")[0] for place in by_seed[0] if " | " in place)
     refitted = {"none": "no refit", "least_squares": "refit"}
     rows = [["criterion", *(f"keep {keep}, {refitted[how]}" for keep, how in REFIT_COLUMNS)]]
@@ -58,16 +58,16 @@ def _refit(known: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _headline(known: dict[str, Any]) -> list[list[str]]:
+def _headline(result: dict[str, Any]) -> list[list[str]]:
     """The routes of the headline study, dense first."""
     rows = [["route", "accuracy %", "against dense", "training FLOPs (dense = 1)", "FLOPs kept", "drawn at epoch"]]
-    for row in known["rows"]:
+    for row in result["rows"]:
         (mean, half), (gap, wide), n = row["accuracy"], row["against dense"], row["seeds"]
         is_dense = row["route"].endswith(f"-{DENSE}")
         drawn = "" if None in row["drawn epochs"] else ", ".join(map(str, row["drawn epochs"]))
         rows.append(
             [
-                _route(row["route"], known["recipe"]),
+                _route(row["route"], result["recipe"]),
                 Estimate(mean, half, n).text("{:.1f}".format),
                 "" if is_dense else Estimate(gap, wide, n).signed("{:.1f}".format),
                 f"{row['training flops']:.2f}",
@@ -78,9 +78,9 @@ def _headline(known: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _detector(known: dict[str, Any]) -> list[list[str]]:
+def _detector(result: dict[str, Any]) -> list[list[str]]:
     """The epoch at which each rule draws, one column a schedule of the learning rate."""
-    trainings = known["trainings"]
+    trainings = result["trainings"]
     rows = [["rule", "threshold", *(f"{training['schedule']} learning rate" for training in trainings)]]
     for alike in zip(*(training["rows"] for training in trainings), strict=True):
         epochs = [f"{row['epoch']} of {row['of']}" if row["epoch"] else "never" for row in alike]
@@ -88,9 +88,9 @@ def _detector(known: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _layer_distances(known: dict[str, Any]) -> list[list[str]]:
+def _layer_distances(result: dict[str, Any]) -> list[list[str]]:
     """How much of an early, a middle and a late layer's code changes from one epoch to the next."""
-    networks = known["networks"]
+    networks = result["networks"]
     last = min(len(one["probes"]["train"]["between_epochs"]) for one in networks.values())
     epochs = sorted({max(1, round(share * last)) for share in EPOCH_SHARES})
     rows = [["network", "layer", *(f"epoch {epoch}" for epoch in epochs)]]
@@ -107,21 +107,21 @@ def _route(name: str, recipe: str) -> str:
     return f"{route.replace('-', ' ')}, keep {keep}" if route else keep
 
 
-def _sweep(known: dict[str, Any]) -> list[list[str]]:
-    """Accuracy by method and budget, with the training FLOPs of the whole route relative to the dense training."""
-    rows = committed.rows_of(known)
+def _sweep(result: dict[str, Any]) -> list[list[str]]:
+    """Accuracy by method and budget, with the training FLOPs of the whole pipeline relative to the dense training."""
+    rows = committed.rows_of(result)
     keeps = sorted({row.keep for row in rows if row.of}, reverse=True)
-    made = [["method", *(f"keep {keep:g}" for keep in keeps)]]
+    lines = [["method", *(f"keep {keep:g}" for keep in keeps)]]
     for task, of, variant in dict.fromkeys((row.task, row.of, variant_of(row.name)) for row in rows if row.of):
         alike = [row for row in rows if row.task == task and variant_of(row.name) == variant]
         dense = next((row for row in alike if not row.of), None)
-        whole = "" if dense is None else f"; whole: {_percent(dense.estimate('last_top1'))} %"
-        made.append([f"*{task}{variant and f', {variant}'}, share of {of}{whole}*", *[""] * len(keeps)])
+        dense_text = "" if dense is None else f"; dense: {_percent(dense.estimate('last_top1'))} %"
+        lines.append([f"*{task}{variant and f', {variant}'}, share of {of}{dense_text}*", *[""] * len(keeps)])
         here = [row for row in alike if row.of == of]
         for name, shown in short_names(dict.fromkeys(row.name for row in here)).items():
             cells = {row.keep: _cell(row, dense) for row in here if row.name == name}
-            made.append([shown.removesuffix(f" [{variant}]"), *(cells.get(keep, "") for keep in keeps)])
-    return made
+            lines.append([shown.removesuffix(f" [{variant}]"), *(cells.get(keep, "") for keep in keeps)])
+    return lines
 
 
 def _cell(row: Row, dense: Row | None) -> str:

@@ -80,13 +80,13 @@ def recipe_names(recipe: str) -> dict[str, Any]:
 def method_facts(name: str) -> dict[str, Any]:
     """Options with their defaults, as records store them, and what names the method's first training."""
     method = METHODS[name]()
-    found = {"options": asdict(method), "first training": method.first_training(Budget(0.5, method.units))}
-    return json.loads(json.dumps(found))
+    facts = {"options": asdict(method), "first training": method.first_training(Budget(0.5, method.units))}
+    return json.loads(json.dumps(facts))
 
 
 def run_facts() -> dict[str, Any]:
     """Of small runs: folder, shared trainings, ledger phases, and the keys of record, ticket and frames."""
-    found = {}
+    facts = {}
     with tempfile.TemporaryDirectory() as folder:
         for label, extra in RUNS.items():
             experiment = spec.Experiment.from_dict(
@@ -96,7 +96,7 @@ def run_facts() -> dict[str, Any]:
             record = run(experiment, Path(folder), device="cpu", progress=quiet, shared=Path(folder) / "shared")
             there = Path(folder) / experiment.folder
             stored = json.loads((there / "record.json").read_text(encoding="utf-8"))
-            found[label] = {
+            facts[label] = {
                 "folder": experiment.folder,
                 "shared": record.shared,
                 "phases": list(record.ledger),
@@ -105,7 +105,7 @@ def run_facts() -> dict[str, Any]:
                 "ticket": _ticket_keys(there),
                 "frames": _frame_names(there),
             }
-    return found
+    return facts
 
 
 def _ticket_keys(folder: Path) -> str | None:
@@ -154,7 +154,7 @@ def ticket_digests() -> dict[str, str]:
         "resnet18": (build("resnet18", width=0.125, seed=0), (3, 32, 32)),
     }
     settings: dict[str, dict[str, Any]] = {"random": {}, "l2": {}, "slimming": {}, "spline": {"form": "paper"}}
-    found = {}
+    digests = {}
     for name, (model, shape) in networks.items():
         x = torch.randn(8, *shape, generator=torch.Generator().manual_seed(0))
         for method, options in settings.items():
@@ -162,8 +162,8 @@ def ticket_digests() -> dict[str, str]:
                 continue
             drawn = sc.draw(model.eval(), x, method=method, keep=0.6, **options)
             bits = [f"{group}:{''.join('01'[int(stays)] for stays in kept)}" for group, kept in drawn.keep.items()]
-            found[f"{name} {method}"] = digest(bits)
-    return found
+            digests[f"{name} {method}"] = digest(bits)
+    return digests
 
 
 def digest(names: list[str]) -> str:

@@ -34,6 +34,7 @@ OURS: dict[str, dict[str, Any]] = {
     "alexnet": {"width": 0.1},
     "vgg16": {"width": 0.1},
     "preresnet11": {"width": 0.25},
+    "cifar_resnet8": {"width": 0.25},
     "resnet18": {"width": 0.1},
     "resnet50": {"width": 0.1},
 }
@@ -75,8 +76,8 @@ def operators(model: nn.Module, x: Tensor) -> list[str]:
 
 def ours() -> dict[str, list[str]]:
     """Operators of the models of this package."""
-    found = {f"splinecut {name}": _of(build(name, seed=0, **options)) for name, options in OURS.items()}
-    return found | {f"splinecut mlp with {name}": _of(build("mlp", activation=name, seed=0)) for name in ACTIVATIONS}
+    named = {f"splinecut {name}": _of(build(name, seed=0, **options)) for name, options in OURS.items()}
+    return named | {f"splinecut mlp with {name}": _of(build("mlp", activation=name, seed=0)) for name in ACTIVATIONS}
 
 
 def _of(model: nn.Module) -> list[str]:
@@ -88,12 +89,12 @@ def torchvisions(names: Iterable[str] = tuple(TORCHVISION)) -> dict[str, list[st
     models = _torchvision_models()
     if models is None:
         return {}
-    found = {}
+    by_model = {}
     for name in names:
         side, options = TORCHVISION[name]
         make: Callable[..., nn.Module] = getattr(models, name)
-        found[f"torchvision {name}"] = operators(make(weights=None, **options), torch.zeros(2, 3, side, side))
-    return found
+        by_model[f"torchvision {name}"] = operators(make(weights=None, **options), torch.zeros(2, 3, side, side))
+    return by_model
 
 
 def _torchvision_models() -> Any:
@@ -159,12 +160,12 @@ def stored() -> dict[str, list[str]]:
 
 
 def main() -> int:
-    found = {**stored(), **torchvisions(), **ours()}
-    text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+    operators = {**stored(), **torchvisions(), **ours()}
+    text = json.dumps(operators, indent=1, sort_keys=True) + "\n"
     if "--write" in sys.argv[1:]:
         DATA.write_text(text, encoding="utf-8")
-        PAGE.write_text(page(found), encoding="utf-8")
-    is_same = found == stored() and PAGE.read_text(encoding="utf-8") == page(found)
+        PAGE.write_text(page(operators), encoding="utf-8")
+    is_same = operators == stored() and PAGE.read_text(encoding="utf-8") == page(operators)
     print("operators as stored" if is_same else "operators differ from what is stored; look, then write them")
     return 0 if is_same else 1
 

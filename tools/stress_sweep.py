@@ -71,14 +71,14 @@ def busy_workers(parent: int) -> list[int]:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-    found = []
+    workers = []
     for process in parents:
         above = process
         while above in parents and above != parent:
             above = parents[above]
         if above == parent and process != parent and _does_runs(process):
-            found.append(process)
-    return sorted(found)
+            workers.append(process)
+    return sorted(workers)
 
 
 def _does_runs(process: int) -> bool:
@@ -111,26 +111,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ray", action="store_true", help="disturb Ray's worker processes as well")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--out", type=Path, default=Path("runs/stress"))
-    asked = parser.parse_args(arguments)
-    options = [word for value in asked.set for word in ("--set", value)]
-    places = {"in peace": [], "killed": [], **({"killed on Ray": ["--ray", "local"]} if asked.ray else {})}
+    args = parser.parse_args(arguments)
+    options = [word for value in args.set for word in ("--set", value)]
+    places = {"in peace": [], "killed": [], **({"killed on Ray": ["--ray", "local"]} if args.ray else {})}
     expected: dict[str, tuple[dict, dict[str, bytes]]] = {}
     is_good = True
     for name, more in places.items():
-        out = asked.out / name.replace(" ", "-")
-        every = asked.every if name != "in peace" else float("inf")
+        out = args.out / name.replace(" ", "-")
+        every = args.every if name != "in peace" else float("inf")
 
         def is_due(seconds: float, runs: int, kills: int, every: float = every) -> bool:
             return seconds > every
 
-        process, kills, said = sweep(asked.recipe, out, *options, *more, is_due=is_due)
-        found = outcomes(out)
-        expected = expected or found
-        is_same = process.returncode == 0 and found == expected
+        process, kills, said = sweep(args.recipe, out, *options, *more, is_due=is_due)
+        results = outcomes(out)
+        expected = expected or results
+        is_same = process.returncode == 0 and results == expected
         is_good &= is_same
-        print(
-            f"{name}: {len(found)} runs, {kills} workers killed, {'identical' if is_same else 'DIFFERENT'}", flush=True
-        )
+        print(f"{name}: {len(results)} runs, {kills} workers killed, {'same' if is_same else 'DIFFERENT'}", flush=True)
         if not is_same:
             print(said[-2000:])
     return 0 if is_good else 1

@@ -29,6 +29,7 @@ _HOME = {  # public name -> the module it lives in
     "SplinecutError": "splinecut.errors",
     "Ticket": "splinecut.pruning.ticket",
     "UnprovedWarning": "splinecut.errors",
+    "calibrate": "splinecut.pruning.calibration.run",
     "certify": "splinecut.api",
     "codes": "splinecut.api",
     "cut": "splinecut.pruning.apply",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:  # what type checkers and editors see
     from splinecut.pruning.apply import cut as cut
     from splinecut.pruning.apply import mask as mask
     from splinecut.pruning.budget import Budget as Budget
+    from splinecut.pruning.calibration.run import calibrate as calibrate
     from splinecut.pruning.detect import EarlyBird as EarlyBird
     from splinecut.pruning.draw_ticket import draw as draw
     from splinecut.pruning.ticket import Ticket as Ticket

@@ -1,4 +1,4 @@
-"""What splinecut raises when it cannot go on: one line that says what was expected, what came, and what to do."""
+"""Exceptions. Messages state what was expected, what was given, and the fix."""
 
 from __future__ import annotations
 

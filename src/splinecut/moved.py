@@ -21,6 +21,7 @@ MOVED = {  # path in 0.1 -> path now
     "splinecut.experiments.takes": "splinecut.experiments.film.snapshots",
     "splinecut.experiments.workers": "splinecut.experiments.sweep.jobs",
     "splinecut.geometry.pictures": "splinecut.geometry.plotting",
+    "splinecut.geometry.sides": "splinecut.geometry.graph",
     "splinecut.geometry.soft": "splinecut.geometry.soft_codes",
     "splinecut.networks.units": "splinecut.networks.groups.values",
     "splinecut.pruning.bench": "splinecut.pruning.engine.context",

@@ -18,12 +18,12 @@ def load_object(path: str, kind: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever stands in a user's module runs here
-        remedy = "run this in its folder, or put that on PYTHONPATH" if isinstance(error, ImportError) else "mend it"
+        remedy = "run this in its folder, or put that on PYTHONPATH" if isinstance(error, ImportError) else "fix it"
         raise InputError(f"cannot import {module_name!r} of {kind} {path!r}: {one_line(error)}; {remedy}") from error
-    if not callable(found := getattr(module, attribute, None)):
-        known = [name for name in vars(module) if callable(getattr(module, name))]
-        raise unknown(f"{kind} in module {module_name!r}", attribute, known)
-    return found
+    if not callable(value := getattr(module, attribute, None)):
+        callables = [name for name in vars(module) if callable(getattr(module, name))]
+        raise unknown(f"{kind} in module {module_name!r}", attribute, callables)
+    return value
 
 
 def one_line(error: Exception) -> str:

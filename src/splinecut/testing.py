@@ -92,9 +92,9 @@ def _network() -> nn.Module:
 
 
 def _scores(method: Method, evidence: Evidence, budget: Budget) -> dict[str, np.ndarray]:
-    found = _tried(lambda: method.score(evidence, budget), "scores a small convolutional network")
-    _promise(isinstance(found, dict), "gives scores as a dict, name -> numbers", type(found).__name__)
-    return {name: np.asarray(value) for name, value in found.items()}
+    scores = _tried(lambda: method.score(evidence, budget), "scores a small convolutional network")
+    _promise(isinstance(scores, dict), "gives scores as a dict, name -> numbers", type(scores).__name__)
+    return {name: np.asarray(value) for name, value in scores.items()}
 
 
 def _sizes(method: Method, evidence: Evidence) -> dict[str, tuple[int, ...]]:
@@ -148,10 +148,10 @@ def _check_count(method: Method, evidence: Evidence, budget: Budget) -> None:
 
 
 def _state(model: nn.Module) -> dict[str, Any]:
-    found: dict[str, Any] = {f"weights {name}": tensor.clone() for name, tensor in model.state_dict().items()}
-    found |= {f"gradient {name}": p.grad is None for name, p in model.named_parameters()}
-    found |= {f"mode {name}": module.training for name, module in model.named_modules()}
-    return {**found, "random state of torch": torch.get_rng_state()}
+    state: dict[str, Any] = {f"weights {name}": tensor.clone() for name, tensor in model.state_dict().items()}
+    state |= {f"gradient {name}": p.grad is None for name, p in model.named_parameters()}
+    state |= {f"mode {name}": module.training for name, module in model.named_modules()}
+    return {**state, "random state of torch": torch.get_rng_state()}
 
 
 def _tried(act: Callable[[], Any], promise: str) -> Any:

@@ -45,7 +45,7 @@ def test_the_demo_goes_on_after_an_interruption_and_ends_with_a_report(
     assert not (tmp_path / demo.SHARED).exists()
 
     told = capsys.readouterr().out
-    assert all(f"\n{name}: " in f"\n{told}" for name in demo.ROUTES)
+    assert all(f"\n{name}: " in f"\n{told}" for name in demo.PIPELINES)
     assert "Early bird: drawn after epoch 2 of 2" in told and "Toy: " in told
     assert f"Look at it all: {page}\n" in told  # a path in one piece, however long
     others = [line for line in told.splitlines() if str(page) not in line]
@@ -56,16 +56,16 @@ def test_the_demo_goes_on_after_an_interruption_and_ends_with_a_report(
     assert "demo-digits-early-bird" in shown and "demo-x-shape" in shown
 
 
-def test_routes_differ_only_in_what_they_say() -> None:
+def test_pipelines_differ_only_in_what_they_say() -> None:
     base = spec.load("demo-digits")
-    routes = {name: demo._route(base, name) for name in demo.ROUTES}
-    assert all(route.description == demo.ROUTES[name][0] for name, route in routes.items())
-    assert len({route.digest for route in routes.values()}) == len(routes)
-    assert routes[demo.EARLY].digest == base.digest
-    pruned = [route for route in routes.values() if route.method]
+    pipelines = {name: demo._pipeline(base, name) for name in demo.PIPELINES}
+    assert all(route.description == demo.PIPELINES[name][0] for name, route in pipelines.items())
+    assert len({route.digest for route in pipelines.values()}) == len(pipelines)
+    assert pipelines[demo.EARLY].digest == base.digest
+    pruned = [route for route in pipelines.values() if route.method]
     assert len({route.budget for route in pruned}) == 1 and {route.method.name for route in pruned if route.method} == {
         "spline",
         "slimming",
         "random",
     }
-    assert len({(route.model, route.data, route.training, route.seed) for route in routes.values()}) == 1
+    assert len({(route.model, route.data, route.training, route.seed) for route in pipelines.values()}) == 1

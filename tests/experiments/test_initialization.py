@@ -75,8 +75,8 @@ def test_a_start_can_be_set_by_name_and_reads_back_from_the_run_folder(tmp_path:
         ({"start": "adverserial"}, "start.name should be kaiming, adversarial, layerwise or layerwise-rotation, got"),
         ({"start": {"name": "adversarial", "copy": 2}}, "unknown key 'start.copy'; did you mean 'start.copies'?"),
         ({"start": {"name": "adversarial", "plan": {"epoch": 2}}}, "did you mean 'start.plan.epochs'?"),
-        ({"start": {"name": "layerwise", "copies": 2}}, "start: copies means nothing to a layerwise start; leave it"),
-        ({"start": {"plan": {"epochs": 2}}}, "start: plan means nothing to a kaiming start; leave it out"),
+        ({"start": {"name": "layerwise", "copies": 2}}, "start: copies is not an option of start layerwise; leave it"),
+        ({"start": {"plan": {"epochs": 2}}}, "start: plan is not an option of start kaiming; leave it out"),
         ({"retrain": {"start": {"name": "adversarial", "copies": 0}}}, "retrain.start.copies should be greater than"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from splinecut.errors import InputError
 from splinecut.experiments import recipes, spec
-from splinecut.experiments.plan import chosen_method
+from splinecut.experiments.plan import method_and_budget
 from splinecut.experiments.spec import Experiment
 
 SMALLEST: dict[str, Any] = {"model": "mlp", "data": "x-shape"}
@@ -157,7 +157,7 @@ def test_the_recipe_of_a_run_that_removes_single_weights_runs_again() -> None:
     """Its budget counts weights; the default, channels, is not written down as if it had been asked for."""
     experiment = spec.load("digits-weights")
     again = Experiment.from_dict(tomllib.loads(experiment.to_toml()))
-    assert again == experiment and chosen_method(again) == chosen_method(experiment)
+    assert again == experiment and method_and_budget(again) == method_and_budget(experiment)
 
 
 def test_every_recipe_that_ships_can_be_read() -> None:

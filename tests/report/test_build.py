@@ -73,11 +73,11 @@ def test_the_rules_are_those_of_the_detector() -> None:
 
 
 def test_a_bird_is_told_with_its_own_rule_and_distances() -> None:
-    bird = facts.bird(record())
+    bird = facts.detection(record())
     assert bird is not None
     assert (bird["threshold"], bird["window"], bird["drawn"]) == (0.15, 2, 5)
     assert bird["distances"] == list(STEPS.values())
-    assert facts.bird(record(early=False)) is None and facts.bird(record(method=None)) is None
+    assert facts.detection(record(early=False)) is None and facts.detection(record(method=None)) is None
 
 
 def test_hostile_text_stays_text() -> None:

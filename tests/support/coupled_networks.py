@@ -307,6 +307,12 @@ def read(name: str, residual: str = "tied") -> Groups:
     return groups(*make(name), residual=residual)
 
 
+def random_scores(groups: Groups, seed: int = 0) -> dict[str, np.ndarray]:
+    """A score for every unit, the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    return {group.name: rng.random(group.size) for group in groups}
+
+
 def draw(found: Groups, seed: int = 0, share: float = 0.5) -> dict[str, np.ndarray]:
     """A random keep map that empties no group."""
     rng = np.random.default_rng(seed)

@@ -90,7 +90,7 @@ def lines_of_table(rows: list[dict[str, object]], folder: Path) -> list[str]:
     return pages.table(folder / "t.json").splitlines()
 
 
-def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> None:
+def test_routes_of_a_sweep_are_set_against_the_dense_network(tmp_path: Path) -> None:
     rows = [
         committed_row("dense", "", 1.0, 0.9, 100.0),
         committed_row("l2", "channels", 0.5, 0.8, 150.0),
@@ -101,15 +101,15 @@ def test_routes_of_a_sweep_are_set_against_the_whole_network(tmp_path: Path) -> 
     lines = lines_of_table(rows, tmp_path)
     assert lines[0] == "| method | keep 0.5 | keep 0.1 |"
     assert lines[2:] == [
-        "| *toy, share of channels; whole: 90.0 %* |  |  |",
+        "| *toy, share of channels; dense: 90.0 %* |  |  |",
         "| l2 | 80.0 (1.50) | 30.0 (1.20) |",
         "| gal |  | 40.0 (3.00) |",  # its options are in the result
-        "| *toy, share of weights; whole: 90.0 %* |  |  |",
+        "| *toy, share of weights; dense: 90.0 %* |  |  |",
         "| snip |  | 50.0 (1.00) |",
     ]
 
 
-def test_each_variant_of_a_sweep_is_set_against_its_own_whole_network(tmp_path: Path) -> None:
+def test_each_variant_of_a_sweep_is_set_against_its_own_dense_network(tmp_path: Path) -> None:
     rows = [
         committed_row("dense [adam]", "", 1.0, 0.9, 100.0),
         committed_row("dense [sgd]", "", 1.0, 0.7, 200.0),
@@ -117,9 +117,9 @@ def test_each_variant_of_a_sweep_is_set_against_its_own_whole_network(tmp_path: 
         committed_row("l2 [sgd]", "channels", 0.5, 0.6, 150.0),
     ]
     assert lines_of_table(rows, tmp_path)[2:] == [
-        "| *toy, adam, share of channels; whole: 90.0 %* |  |",
+        "| *toy, adam, share of channels; dense: 90.0 %* |  |",
         "| l2 | 80.0 (1.50) |",
-        "| *toy, sgd, share of channels; whole: 70.0 %* |  |",
+        "| *toy, sgd, share of channels; dense: 70.0 %* |  |",
         "| l2 | 60.0 (0.75) |",
     ]
 

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 import torch
 
-from splinecut.experiments.measurements import bytes_of_route
+from splinecut.experiments.measurements import bytes_moved
 from splinecut.networks import cost
 from splinecut.networks.models import build
 from splinecut.training import energy
@@ -130,7 +130,7 @@ def test_each_phase_moves_the_bytes_of_its_own_network() -> None:
     ledger.charge("reinitialise-2", last.flops, images=5)
     ledger.charge("test", last.flops, images=20, passes=FORWARD)
     by_hand = (3 * 100 + 10) * first.bytes + (3 * 70 + 10 + 3 * 5 + 20) * last.bytes
-    assert bytes_of_route(ledger, whole, cut, shape) == pytest.approx(by_hand, rel=1e-12)
+    assert bytes_moved(ledger, whole, cut, shape) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_rounds_move_bytes_at_a_rate_between_the_two_networks() -> None:
@@ -140,5 +140,5 @@ def test_rounds_move_bytes_at_a_rate_between_the_two_networks() -> None:
     for phase in ("train", "round-3", "retrain"):
         ledger = Ledger()
         ledger.charge(phase, 1000, images=1)
-        rates.append(bytes_of_route(ledger, whole, cut, shape))
+        rates.append(bytes_moved(ledger, whole, cut, shape))
     assert rates[0] < rates[1] < rates[2]  # a narrow network moves more bytes for each of its FLOPs

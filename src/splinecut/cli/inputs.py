@@ -27,17 +27,26 @@ def with_weights(network: nn.Module, path: Path) -> nn.Module:
         raise InputError(f"there is no {path}; give the file with the model's weights")
     try:
         if _is_pickle(path):
-            network.load_state_dict(_unpickled(path))
+            network.load_state_dict(_with_counters(_unpickled(path), network))
             return network
         with safe_open(path, "pt") as file:
             is_ours = "splinecut" in (file.metadata() or {})
         if is_ours:
             return surgery.load(path, network)
-        network.load_state_dict(load_file(path))
+        network.load_state_dict(_with_counters(load_file(path), network))
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = textwrap.shorten(str(error), 240, placeholder=" ...")
         raise InputError(f"cannot load weights from {path}: {reason}; give the state of this very model") from None
     return network
+
+
+def _with_counters(state: dict[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
+    """The state with the network's own count of batches for each batch norm that has none in it.
+
+    Weights written before torch 0.4.1, or by other frameworks, lack `num_batches_tracked`, which no output depends on.
+    """
+    own = {name: value for name, value in network.state_dict().items() if name.endswith("num_batches_tracked")}
+    return {**own, **state}
 
 
 def _is_pickle(path: Path) -> bool:
@@ -54,16 +63,16 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
 
     remedy = "write it with torch.save(model.state_dict(), FILE)"
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise InputError(f"{path} holds more than tensors, such as a whole model, and is not read; {remedy}") from None
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = textwrap.shorten(str(error) or type(error).__name__, 160, placeholder=" ...")
         raise InputError(f"cannot read {path}: {reason}; {remedy}") from None
-    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
-        held = f"a dict of {', '.join(map(str, list(found)[:6]))}" if isinstance(found, dict) else type(found).__name__
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        held = f"a dict of {', '.join(map(str, list(state)[:6]))}" if isinstance(state, dict) else type(state).__name__
         raise InputError(f"{path} holds {held}, not a state dict; {remedy}")
-    return found
+    return state
 
 
 def read_rows(path: Path) -> Tensor:

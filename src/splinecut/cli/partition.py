@@ -56,19 +56,19 @@ def partition(
         raise unknown("picture", picture, ("png", "svg", "pdf", "none"))
     network, inputs = _network(model, weights, untrained, points, runs, data_dir)
     region = _slice(slice_, margin, inputs, _input_shape(network, inputs))
-    found = subdivide(network.eval(), region, max_regions)
+    result = subdivide(network.eval(), region, max_regions)
     files = [out]
     if out.suffix == ".html":
         from splinecut.experiments.film.build import single_frame
         from splinecut.report.build import viewer
 
-        viewer(single_frame(model, network, found, {"slice": slice_}), out)
+        viewer(single_frame(model, network, result, {"slice": slice_}), out)
     else:
-        found.save(out)
+        result.save(out)
     if picture != "none" and out.suffix != ".html":
         files.append(out.with_suffix(f".{picture}"))
-        found.plot(files[-1], fill=None if fill == "none" else FILLS[fill])
-    _show(found, files)
+        result.plot(files[-1], fill=None if fill == "none" else FILLS[fill])
+    _show(result, files)
 
 
 def _network(
@@ -140,21 +140,21 @@ def _slice(
     return Slice.span(*chosen, **options) if kind == "span" else Slice.through(*chosen, **options)
 
 
-def _show(found: Partition, files: list[Path]) -> None:
+def _show(result: Partition, files: list[Path]) -> None:
     """The facts of a partition as a table, with the units that shape the decision most."""
     from rich.table import Table
 
     from splinecut.cli.screen import screen
 
-    line, bends = found.boundary(), found.kinks()
+    line, bends = result.boundary(), result.kinks()
     facts = Table(show_header=False)
-    facts.add_row("regions", f"{len(found):,}")
-    facts.add_row("vertices", f"{len(found.vertices):,}")
-    facts.add_row("smallest, largest area", f"{found.areas.min():.3g}, {found.areas.max():.3g}")
+    facts.add_row("regions", f"{len(result):,}")
+    facts.add_row("vertices", f"{len(result.vertices):,}")
+    facts.add_row("smallest, largest area", f"{result.areas.min():.3g}, {result.areas.max():.3g}")
     facts.add_row("decision boundary", f"{len(line):,} segments, length {line.lengths.sum():.4g}")
     facts.add_row("kinks", f"{len(bends):,} made by {len(bends.per_unit()):,} units")
     for (layer, unit), count in sorted(bends.per_unit().items(), key=lambda item: -item[1])[:3]:
-        facts.add_row("", f"{count:,} by unit {unit} of {found.layers[layer].name}")
+        facts.add_row("", f"{count:,} by unit {unit} of {result.layers[layer].name}")
     console = screen()
     console.print(facts)
     for file in files:

@@ -52,16 +52,16 @@ def _metric(metrics: dict[str, float]) -> str:
     return f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
 
 
-def show_routes(title: str, routes: dict[str, Record]) -> None:
+def show_pipelines(title: str, pipelines: dict[str, Record]) -> None:
     """Prints several runs side by side, with FLOPs relative to the first."""
-    first, rows = next(iter(routes.values())), []
-    for name, record in routes.items():
+    first, rows = next(iter(pipelines.values())), []
+    for name, record in pipelines.items():
         after = record.test.get("after cut")
         facts = [_metric(after) if after else "", _metric(record.test["last"]), f"{record.parameters:,}"]
         pass_, all_ = record.forward_flops / first.forward_flops, record.costs.total.flops / first.costs.total.flops
         rows.append([name, *facts, f"{pass_:.2f}x", f"{all_:.2f}x"])
-    headings = ["route", "after cut", "in the end", "parameters", "FLOPs of a pass", "FLOPs of training"]
+    headings = ["pipeline", "after cut", "in the end", "parameters", "FLOPs of a pass", "FLOPs of training"]
     console = screen()
     console.print(title, style="bold")
     console.print(fitted(TextTable(headings, rows), console, (2, 1, 5, 4))[0])
-    console.print(f"x: times those of {next(iter(routes))}", style="dim")
+    console.print(f"x: times those of {next(iter(pipelines))}", style="dim")

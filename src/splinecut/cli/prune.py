@@ -32,7 +32,9 @@ def prune(
         list[str] | None,
         typer.Option("--set", help="model.KEY=VALUE for the factory, method.KEY=VALUE for the method."),
     ] = None,
-    residual: Annotated[str | None, typer.Option(help="tied, select or inner; default: the method's own.")] = None,
+    residual: Annotated[
+        str | None, typer.Option(help="auto, tied, select or inner; default: the method's own.")
+    ] = None,
     refit: Annotated[str, typer.Option(help="least_squares, fold or none.")] = "least_squares",
     probe: Annotated[
         Path | None, typer.Option(metavar="FILE", help=".npy file of a few hundred training inputs.")
@@ -117,8 +119,8 @@ def _show(ticket: Ticket, network: nn.Module, smaller: nn.Module, inputs: Tensor
     table.add_row("latency, ms", f"{times[0]:.2f}", f"{times[1]:.2f}", f"{times[1] / times[0]:.1%}")
     console = screen()
     console.print(table)
-    if (told := _damage(network, smaller, inputs)) is not None:
-        console.print(told)
+    if (damage := _damage(network, smaller, inputs)) is not None:
+        console.print(damage)
     assert ticket.groups is not None
     for name, reason in ticket.groups.left_whole.items():
         console.print(f"left whole: {name}, {reason}")

@@ -26,20 +26,20 @@ def report(
     missing = [str(place) for place in runs if not place.exists()]
     if missing:
         raise InputError(f"{missing[0]} not found; expected a folder of runs")
-    found, unread = records.find([place for place in runs if _may_hold_records(place)])
+    run_records, unread = records.find([place for place in runs if _may_hold_records(place)])
     films, broken = frames.find(runs)
-    if not found and not films:
+    if not run_records and not films:
         raise InputError(
             f"no run and no stored partition in {', '.join(map(str, runs))}; run an experiment there first"
         )
     skipped = [f"skipped: {line}" for line in (*unread, *broken)]
-    write(out, found, films, title, skipped)
+    write(out, run_records, films, title, skipped)
     console = screen()
     for line in skipped:
         console.print(line)
     n_frames = sum(len(film) for film in films)
     size = f"{out.stat().st_size / 1e6:.1f} MB"
-    console.print(f"wrote {out}: {len(found)} runs, {n_frames} stored partitions, {size}")
+    console.print(f"wrote {out}: {len(run_records)} runs, {n_frames} stored partitions, {size}")
 
 
 def _may_hold_records(place: Path) -> bool:

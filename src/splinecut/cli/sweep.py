@@ -36,18 +36,18 @@ def sweep(
     from splinecut.experiments.sweep.accounting import write_account
     from splinecut.experiments.sweep.scheduler import run
 
-    asked = grid.load(recipe, set_ or ())
-    plans = grid.plans(asked)
-    place = (out or Path("runs") / asked.name).absolute()
+    spec = grid.load(recipe, set_ or ())
+    plans = grid.plans(spec)
+    place = (out or Path("runs") / spec.name).absolute()
     each = threads or max(1, (os.cpu_count() or 1) // workers)
-    progress = SweepProgress(asked.name)
+    progress = SweepProgress(spec.name)
     data = data_dir.absolute() if data_dir else None
     try:
         pool = _pool(ray, min(workers, len(plans)), each, retries)
         state = run(plans, place, pool, data, device, retries, progress.update, each)
     finally:
         progress.close()
-    account = write_account(asked.name, state, place, set_ or ())
+    account = write_account(spec.name, state, place, set_ or ())
     progress.summary(state, place, account["compute"])
     if state.failed:
         raise typer.Exit(1)

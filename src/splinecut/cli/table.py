@@ -42,18 +42,18 @@ def table(
     files = [place for place in runs if place.suffix == ".json"]
     folders = [place for place in runs if place.suffix != ".json"]
     records, skipped = find(folders)
-    found = merged([*rows(records), *(row for file in files for row in committed.load(file))])
-    if not found:
+    shown = merged([*rows(records), *(row for file in files for row in committed.load(file))])
+    if not shown:
         for line in skipped:
             if not any(line.startswith(f"{place} holds no") for place in folders):  # the error says that
                 print(f"skipped: {line}", file=sys.stderr)
         raise InputError(_nothing(runs, json))
     other = baseline or against  # --against is the name of 0.1
-    made = raw_table(found, other) if format_ == "csv" else text_table(found, other, _chosen(columns, found))
+    output = raw_table(shown, other) if format_ == "csv" else text_table(shown, other, _chosen(columns, shown))
     if format_ == "text" and sys.stdout.isatty():
-        _show_on_terminal(made, is_all=columns is not None)
+        _show_on_terminal(output, is_all=columns is not None)
     else:
-        print(FORMATS[format_](made), end="")
+        print(FORMATS[format_](output), end="")
     for line in skipped:
         print(f"skipped: {line}", file=sys.stderr)
     if json is not None:
@@ -120,19 +120,19 @@ def _measure_of(table: Sequence[Row]) -> str:
 FIRST = ("last", "loss last", "last - ", "FLOPs", "training FLOPs, full", "after cut", "kept %", "paper, full scale")
 
 
-def _show_on_terminal(made: TextTable, is_all: bool) -> None:
+def _show_on_terminal(output: TextTable, is_all: bool) -> None:
     """Prints the columns that fit, and how to see the others; with `is_all` every column, in several tables."""
     console = screen()
     if is_all:
-        for table in stacked(made, console):
+        for table in stacked(output, console):
             console.print(table, end="\n\n")
     else:
-        first = [i for begin in FIRST for i, heading in enumerate(made.headings) if _is_it(heading, begin)]
-        table, n_left = fitted(made, console, first)
+        first = [i for begin in FIRST for i, heading in enumerate(output.headings) if _is_it(heading, begin)]
+        table, n_left = fitted(output, console, first)
         console.print(table)
         if n_left:
             console.print(f"+ {n_left} columns: --columns all", style="dim")
-    console.print(made.caption, style="dim")
+    console.print(output.caption, style="dim")
 
 
 def _is_it(heading: str, begin: str) -> bool:

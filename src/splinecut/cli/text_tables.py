@@ -70,7 +70,7 @@ def latex(sheet: TextTable) -> str:
 
 
 def _escaped(cell: str) -> str:
-    return re.sub(r"[\\±~^&%$#_{}]", lambda found: _LATEX[found.group()], cell)
+    return re.sub(r"[\\±~^&%$#_{}]", lambda match: _LATEX[match.group()], cell)
 
 
 FORMATS: dict[str, Callable[[TextTable], str]] = {

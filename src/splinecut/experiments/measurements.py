@@ -52,12 +52,12 @@ def pruning_facts(result: PruningResult, detector: EarlyBird | None) -> dict[str
 
 def matrices(detector: EarlyBird) -> dict[str, list[list[float]]]:
     """For every layer, the distance between every two observations; nothing where that is too much for a record."""
-    seen = detector.seen
-    layers = seen[0].layers if seen else ()
-    if len(layers) * len(seen) ** 2 > MOST_DISTANCES:
+    observations = detector.seen
+    layers = observations[0].layers if observations else ()
+    if len(layers) * len(observations) ** 2 > MOST_DISTANCES:
         return {}
     return {
-        layer: distance_matrix([_one_layer(codes, number) for codes in seen]).round(5).tolist()
+        layer: distance_matrix([_one_layer(codes, number) for codes in observations]).round(5).tolist()
         for number, layer in enumerate(layers)
     }
 
@@ -95,7 +95,7 @@ def measure(
     return test
 
 
-def bytes_of_route(ledger: Ledger, dense: nn.Module, pruned: nn.Module, shape: tuple[int, ...]) -> float:
+def bytes_moved(ledger: Ledger, dense: nn.Module, pruned: nn.Module, shape: tuple[int, ...]) -> float:
     """Bytes behind a ledger's FLOPs: each phase at the bytes per FLOP of the network it was spent on.
 
     Rounds between the dense and the pruned network are taken at the mean of the two.

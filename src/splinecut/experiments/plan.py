@@ -69,7 +69,7 @@ def plan(experiment: Experiment | Plan) -> Plan:
     if experiment.method is None:
         residual, refit = experiment.residual or "tied", _refit(experiment.refit or "none")
         return Plan(experiment, residual=residual, refit=refit, stages=_stages(experiment))
-    method, budget = chosen_method(experiment)
+    method, budget = method_and_budget(experiment)
     recovery = recovery_of(experiment, method)
     residual, refit = experiment.residual or method.residual, _refit(experiment.refit or method.refit)
     stages = _stages(experiment, method, budget, recovery)
@@ -123,23 +123,23 @@ def _detector_facts(experiment: Experiment) -> dict[str, Any] | None:
     return {**spec.model_dump(mode="json"), **asdict(rule)}
 
 
-def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
-    """The method and the budget an experiment asks for; refuses names, options and currencies there are not."""
+def method_and_budget(experiment: Experiment) -> tuple[Method, Budget]:
+    """The method and the budget an experiment asks for; an unknown name, option or unit is an InputError."""
     assert experiment.method is not None
-    asked = experiment.budget
-    own = experiment.method.options.get("scope", asked.scope)
-    if "scope" in asked.model_fields_set and own != asked.scope:
+    spec = experiment.budget
+    own = experiment.method.options.get("scope", spec.scope)
+    if "scope" in spec.model_fields_set and own != spec.scope:
         raise InputError(
-            f"one scope decides the selection, got method.scope = {own!r} and budget.scope = {asked.scope!r}; "
+            f"one scope decides the selection, got method.scope = {own!r} and budget.scope = {spec.scope!r}; "
             "leave one of them out"
         )
-    budget = Budget(**{**asked.model_dump(), "scope": own})
+    budget = Budget(**{**spec.model_dump(), "scope": own})
     method = resolve_method(experiment.method.name, experiment.method.options, budget)[1]
     if method.units == "weights":
-        if "of" in asked.model_fields_set and asked.of != "weights":
+        if "of" in spec.model_fields_set and spec.of != "weights":
             raise InputError(
                 f"{experiment.method.name} removes single weights, so its budget is one of weights, "
-                f"got budget.of = {asked.of!r}; leave it out"
+                f"got budget.of = {spec.of!r}; leave it out"
             )
         budget = replace(budget, of="weights")
     return method, budget
@@ -147,18 +147,18 @@ def chosen_method(experiment: Experiment) -> tuple[Method, Budget]:
 
 def recovery_of(experiment: Experiment, method: Method) -> Recovery:
     """What follows the cut: the method's own way, where the experiment does not say otherwise."""
-    own, asked = method.recovery, experiment.retrain
-    weights = asked.weights or own.weights
-    if asked.start.is_trained and (weights != "reinit" or method.units == "weights"):
+    own, spec = method.recovery, experiment.retrain
+    weights = spec.weights or own.weights
+    if spec.start.is_trained and (weights != "reinit" or method.units == "weights"):
         raise InputError(
-            f'retrain.start = "{asked.start.name}" is for fresh weights of a cut network, got {weights} '
+            f'retrain.start = "{spec.start.name}" is for fresh weights of a cut network, got {weights} '
             f"{method.units} of {experiment.method.name if experiment.method else 'no method'}; "
             'use a method that cuts channels and retrain.weights = "reinit"'
         )
-    length = asked.length or own.length
-    if asked.epochs is not None and (length != "full" or own.step):
+    length = spec.length or own.length
+    if spec.epochs is not None and (length != "full" or own.step):
         raise InputError(
-            f"retrain.epochs = {asked.epochs} is how long a full retraining takes, got "
+            f"retrain.epochs = {spec.epochs} is how long a full retraining takes, got "
             f'retrain.length = "{length}"{f" from step {own.step}" if own.step else ""}; leave one of them out'
         )
-    return Recovery(length, weights, own.step, asked.start, asked.epochs)
+    return Recovery(length, weights, own.step, spec.start, spec.epochs)

@@ -43,10 +43,10 @@ def find(recipe: str | Path) -> Path:
     path = Path(recipe)
     if path.is_file():
         return path
-    known = shipped()
-    if path.stem in known and path.parent in (Path(), Path("recipes")):
-        return known[path.stem]
-    raise unknown("recipe", str(recipe), known, "or give the path of a TOML file")
+    names = shipped()
+    if path.stem in names and path.parent in (Path(), Path("recipes")):
+        return names[path.stem]
+    raise unknown("recipe", str(recipe), names, "or give the path of a TOML file")
 
 
 def set_key(tables: dict[str, Any], override: str) -> None:
@@ -80,7 +80,7 @@ def _parts(key: str) -> list[str]:
     part = r'(?:"[^"]+"|[^."]+)'
     if not re.fullmatch(rf"{part}(?:\.{part})*", key):
         raise InputError(f"expected a dotted key such as training.epochs, got {key!r}")
-    return [found.strip('"') for found in re.findall(part, key)]
+    return [piece.strip('"') for piece in re.findall(part, key)]
 
 
 def toml_text(tables: dict[str, Any]) -> str:

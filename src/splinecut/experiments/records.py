@@ -110,7 +110,7 @@ def is_complete(folder: str | Path) -> bool:
 
 def find(places: Iterable[str | Path]) -> tuple[list[Record], list[str]]:
     """All records in and below these folders, by name and seed, and one line on each that cannot be read."""
-    found: list[Record] = []
+    loaded: list[Record] = []
     skipped: list[str] = []
     for place in places:
         files = sorted(Path(place).rglob(FILE))
@@ -118,7 +118,7 @@ def find(places: Iterable[str | Path]) -> tuple[list[Record], list[str]]:
             skipped.append(f"{place} holds no {FILE}; run an experiment there first")
         for file in files:
             try:
-                found.append(load(file.parent))
+                loaded.append(load(file.parent))
             except RecordUnreadable as error:
                 skipped.append(str(error))
-    return sorted(found, key=lambda record: (record.name, record.spec.get("seed", 0))), skipped
+    return sorted(loaded, key=lambda record: (record.name, record.spec.get("seed", 0))), skipped

@@ -12,7 +12,7 @@ from splinecut.files import write_json, write_text
 PACKAGES = ("splinecut", "torch", "numpy", "scipy", "scikit-learn", "safetensors", "datasets")
 
 
-def describe(folder: Path, experiment: Experiment) -> None:
+def write_run_files(folder: Path, experiment: Experiment) -> None:
     """Writes what this run is: `recipe.toml` to read and run again, `spec.json` with schema, versions and commit."""
     write_text(folder / "recipe.toml", experiment.to_toml())
     facts = {
@@ -29,13 +29,13 @@ def versions() -> dict[str, str]:
     """Versions of the packages that decide a result, and of Python."""
     import platform
 
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def commit() -> str | None:

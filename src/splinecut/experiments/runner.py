@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from splinecut.experiments import records
 from splinecut.experiments.building import build_detector, run_context
-from splinecut.experiments.measurements import bytes_of_route, measure, pruning_facts
+from splinecut.experiments.measurements import bytes_moved, measure, pruning_facts
 from splinecut.experiments.plan import Plan, plan
 from splinecut.experiments.records import Record
-from splinecut.experiments.run_folder import commit, describe, versions
+from splinecut.experiments.run_folder import commit, versions, write_run_files
 from splinecut.locking import locked
 from splinecut.moved import renamed_arguments
 from splinecut.networks import cost, surgery
@@ -58,8 +58,8 @@ def run(
     runs have in common (the same dense network for several budgets) are done once in the folder `shared`, if given,
     and charged to each run in full. `loader` takes the place of `load_data`.
     """
-    asked = experiment.experiment if isinstance(experiment, Plan) else experiment
-    folder = Path(out) / asked.folder
+    spec = experiment.experiment if isinstance(experiment, Plan) else experiment
+    folder = Path(out) / spec.folder
     if records.is_complete(folder):
         return records.load(folder)
     progress = progress or ConsoleProgress()
@@ -69,7 +69,7 @@ def run(
             with holding:
                 if records.is_complete(folder):  # by another process, while this one got here
                     return records.load(folder)
-                dataset = (loader or load_data)(asked, data_dir)
+                dataset = (loader or load_data)(spec, data_dir)
                 common = Path(shared) if shared else None
                 planned = plan(experiment)
                 return _run(planned, run_context(planned, folder, dataset, place, processes, progress, common))
@@ -79,14 +79,14 @@ def run(
 
 def load_data(experiment: Experiment, data_dir: str | Path | None = None) -> DataSet:
     """The data set an experiment names."""
-    asked = experiment.data
+    spec = experiment.data
     return data.load(
-        asked.name,
+        spec.name,
         data_dir=data_dir,
         seed=experiment.seed,
-        validation=asked.validation,
-        train_size=asked.train_size,
-        image_size=asked.image_size,
+        validation=spec.validation,
+        train_size=spec.train_size,
+        image_size=spec.image_size,
     )
 
 
@@ -95,7 +95,7 @@ def _run(planned: Plan, context: RunContext) -> Record:
     assert context.folder is not None
     experiment = planned.experiment
     if context.processes.is_main:
-        describe(context.folder, experiment)
+        write_run_files(context.folder, experiment)
     detector = build_detector(experiment, context)
     test: dict[str, dict[str, Any]] = {}
     ticket, pruning = None, None
@@ -129,7 +129,7 @@ def _record(
     return Record(
         name=experiment.name,
         digest=experiment.digest,
-        spec=asked_of(experiment),
+        spec=spec_for_record(experiment),
         test=test,
         history=final.history,
         parameters=cost.parameters(model),
@@ -146,18 +146,18 @@ def _record(
     )
 
 
-def asked_of(experiment: Experiment) -> dict[str, Any]:
+def spec_for_record(experiment: Experiment) -> dict[str, Any]:
     """The whole spec. Keys added later are omitted at their defaults, so that old and new records compare equal."""
-    asked = experiment.model_dump(mode="json")
-    for table, key in ((asked, "film"), (asked, "start"), (asked["retrain"], "start"), (asked["retrain"], "epochs")):
+    spec = experiment.model_dump(mode="json")
+    for table, key in ((spec, "film"), (spec, "start"), (spec["retrain"], "start"), (spec["retrain"], "epochs")):
         if table[key] is None or table[key] == NO_START:
             del table[key]
-    return asked
+    return spec
 
 
 def _energy(context: RunContext, model: nn.Module) -> dict[str, Any]:
     """Measured joules (None where no meter could be read) and, named an estimate, what a Jetson TX2 would use."""
-    moved = bytes_of_route(
+    moved = bytes_moved(
         context.ledger, context.build(context.seed).to(context.dtype), model, context.dataset.input_shape
     )
     total = context.ledger.total

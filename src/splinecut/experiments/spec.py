@@ -123,7 +123,7 @@ class Experiment(Frozen):
     detector: Annotated[DetectorSpec | None, BeforeValidator(_named)] = None
     method: Annotated[MethodSpec | None, BeforeValidator(_named)] = None
     budget: BudgetSpec = BudgetSpec()
-    residual: Literal["tied", "select", "inner"] | None = None  # left out: the method's own
+    residual: Literal["auto", "tied", "select", "inner"] | None = None  # left out: the method's own
     refit: Literal["none", "fold", "least_squares"] | None = None  # left out: the method's own
     probe: Annotated[int, Field(ge=1)] = 512  # training images that criteria and refit may look at
     retrain: Annotated[RetrainSpec, BeforeValidator(_length)] = RetrainSpec()
@@ -133,8 +133,8 @@ class Experiment(Frozen):
     def _scope_of_the_method(self) -> Self:
         """Writes the method's scope into a budget that gives none: spec, digest and record say what is selected."""
         scope = self.method.options.get("scope") if self.method else None
-        known = get_args(BudgetSpec.model_fields["scope"].annotation)
-        if scope in known and "scope" not in self.budget.model_fields_set:
+        scopes = get_args(BudgetSpec.model_fields["scope"].annotation)
+        if scope in scopes and "scope" not in self.budget.model_fields_set:
             # The model is frozen for its users; here it is still being made.
             self.__dict__["budget"] = self.budget.model_copy(update={"scope": scope})
         return self
@@ -146,8 +146,11 @@ class Experiment(Frozen):
         Only what differs from the defaults is hashed, so that a new key with a default does not orphan old results;
         name and description do not count.
         """
-        asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
-        text = json.dumps({"schema": SCHEMA, **asked}, sort_keys=True)
+        given = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
+        if self.method is not None and self.method.name == "spline" and "form" not in self.method.options:
+            # The default was "joint" in 0.1: records of it must not be taken for those of another criterion.
+            given["method"]["form"] = "output"
+        text = json.dumps({"schema": SCHEMA, **given}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -194,8 +197,8 @@ def explained(error: ValidationError, root: type[BaseModel], prefix: Sequence[st
     first = error.errors()[0]
     where = ".".join([*prefix, *(str(part) for part in first["loc"])])
     if first["type"] == "extra_forbidden":
-        known = _keys(root, [str(part) for part in first["loc"][:-1]])
-        return unknown("key", where, [".".join([*prefix, key]) for key in known])
+        allowed = _keys(root, [str(part) for part in first["loc"][:-1]])
+        return unknown("key", where, [".".join([*prefix, key]) for key in allowed])
     if first["type"] == "missing":
         return InputError(f"the recipe does not say {where!r}; add it")
     if first["type"] == "value_error":

@@ -96,17 +96,17 @@ def by_config(records: Sequence[Record]) -> list[list[int]]:
     return list(together.values())
 
 
-def merged(found: Sequence[Row]) -> list[Row]:
+def merged(separate: Sequence[Row]) -> list[Row]:
     """Rows of the same configuration as one, with the seeds of all; of a seed that two have, the first is taken."""
     together: dict[str, Row] = {}
-    for row in found:
-        known = together.setdefault(row.asked, row)
-        together[row.asked] = replace(known, by_seed={**row.by_seed, **known.by_seed})
+    for row in separate:
+        first = together.setdefault(row.asked, row)
+        together[row.asked] = replace(first, by_seed={**row.by_seed, **first.by_seed})
     return _ordered(list(together.values()))
 
 
-def _ordered(found: Sequence[Row]) -> list[Row]:
-    return sorted(found, key=lambda row: (row.task, row.of != "", row.name.casefold(), -row.keep))
+def _ordered(unordered: Sequence[Row]) -> list[Row]:
+    return sorted(unordered, key=lambda row: (row.task, row.of != "", row.name.casefold(), -row.keep))
 
 
 def baseline_row(row: Row, table: Sequence[Row], name: str) -> Row | None:
@@ -126,7 +126,7 @@ def numbers(record: Record) -> dict[str, float]:
     """Every number of a run that a table may show; what was not measured is left out."""
     total = record.costs.total
     achieved = (record.pruning or {}).get("achieved", {})
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         "kept": achieved.get("density", 1.0),
         "drawn_epoch": (record.pruning or {}).get("drawn_epoch"),
         "parameters": record.parameters,
@@ -141,9 +141,9 @@ def numbers(record: Record) -> dict[str, float]:
     }
     for short, point in TEST_POINTS.items():
         metrics = record.test.get(point, {})
-        found |= {f"{short}_top1": metrics.get("accuracy"), f"{short}_top5": metrics.get("top5")}
-        found[f"{short}_loss"] = metrics.get("loss")
-    return {name: float(value) for name, value in found.items() if value is not None}
+        values |= {f"{short}_top1": metrics.get("accuracy"), f"{short}_top5": metrics.get("top5")}
+        values[f"{short}_loss"] = metrics.get("loss")
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def task(spec: dict[str, Any]) -> str:
@@ -167,8 +167,8 @@ def percent(share: float) -> str:
 
 def variant_of(name: str) -> str:
     """What a sweep varied beside methods and budgets, as in a row's name: "adam" of "dense [adam]"."""
-    found = re.search(r" \[([^\[\]]*)\]$", name)
-    return found[1] if found else ""
+    match = re.search(r" \[([^\[\]]*)\]$", name)
+    return match[1] if match else ""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -180,8 +180,8 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 def config_key(record: Record) -> str:
     """The configuration as text, without what does not change the result, and without the seed."""
-    asked = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
-    return json.dumps(asked, sort_keys=True)
+    settings = {key: value for key, value in record.spec.items() if key not in ("seed", "name", "description", "film")}
+    return json.dumps(settings, sort_keys=True)
 
 
 def _row(records: Sequence[Record]) -> Row:

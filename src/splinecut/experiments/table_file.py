@@ -29,15 +29,15 @@ def save(path: Path, records: Sequence[Record], places: Sequence[Path], earlier:
         "date": datetime.now(UTC).date().isoformat(),
         "versions": versions(),
         "commits": sorted(
-            {record.commit for record in records if record.commit}.union(*(known["commits"] for known in tables))
+            {record.commit for record in records if record.commit}.union(*(table["commits"] for table in tables))
         ),
         "data": dict(
-            [(name, sha) for known in tables for name, sha in known["data"].items()]
+            [(name, sha) for table in tables for name, sha in table["data"].items()]
             + [(record.spec["data"]["name"], record.data_hash) for record in records]
         ),
-        "sweeps": [*(sweep for known in tables for sweep in known["sweeps"]), *sweeps],
+        "sweeps": [*(sweep for table in tables for sweep in table["sweeps"]), *sweeps],
     }
-    joined = merged([*rows(records), *(row for known in tables for row in rows_of(known))])
+    joined = merged([*rows(records), *(row for table in tables for row in rows_of(table))])
     return write_json(path, {**facts, "rows": [_plain(row) for row in joined]})
 
 
@@ -49,20 +49,20 @@ def load(path: Path) -> list[Row]:
 def _read(path: Path) -> dict[str, Any]:
     """A committed table, checked."""
     try:
-        known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        rows_of(known)
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows_of(table)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path} is not a table that `splinecut table --json` wrote ({error}); give run folders or such a file"
         ) from error
-    return known
+    return table
 
 
-def rows_of(known: dict[str, Any]) -> list[Row]:
+def rows_of(table: dict[str, Any]) -> list[Row]:
     """The rows of a committed table that was read already."""
-    if known["kind"] != KIND or known["schema"] != SCHEMA:
-        raise ValueError(f"kind {known['kind']!r}, schema {known['schema']!r}")
-    return [_row(each) for each in known["rows"]]
+    if table["kind"] != KIND or table["schema"] != SCHEMA:
+        raise ValueError(f"kind {table['kind']!r}, schema {table['schema']!r}")
+    return [_row(each) for each in table["rows"]]
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def _row(plain: dict[str, Any]) -> Row:
 def _sweep(place: Path) -> dict[str, Any] | None:
     """The account of a sweep in `place`, with the command that runs it again; None where there is none."""
     try:
-        known = json.loads((place / SWEEP_FILE).read_text(encoding="utf-8"))
-        changes = [f"--set {shlex.quote(change)}" for change in known.get("overrides", [])]
-        command = " ".join(["splinecut sweep", known["sweep"], *changes])
-        return {"command": command, **{key: known[key] for key in ("compute", "failed", "lost workers")}}
+        sweep = json.loads((place / SWEEP_FILE).read_text(encoding="utf-8"))
+        changes = [f"--set {shlex.quote(change)}" for change in sweep.get("overrides", [])]
+        command = " ".join(["splinecut sweep", sweep["sweep"], *changes])
+        return {"command": command, **{key: sweep[key] for key in ("compute", "failed", "lost workers")}}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -65,8 +65,8 @@ class Kinks:
 
     def per_unit(self) -> dict[tuple[int, int], int]:
         """How many kinks each (layer, unit) makes; units that make none are absent."""
-        made, counts = np.unique(np.stack([self.layer, self.unit], axis=1), axis=0, return_counts=True)
-        return {(int(layer), int(unit)): int(n) for (layer, unit), n in zip(made, counts, strict=True)}
+        units, counts = np.unique(np.stack([self.layer, self.unit], axis=1), axis=0, return_counts=True)
+        return {(int(layer), int(unit)): int(n) for (layer, unit), n in zip(units, counts, strict=True)}
 
 
 INSIDE = np.iinfo(np.int64).min
@@ -82,8 +82,8 @@ def boundary(partition: Partition, tolerance: float = 1e-12) -> Boundary:
         values = np.concatenate([np.zeros_like(values), values], axis=1)
     margin = tolerance * float(np.abs(values).max(initial=0.0))
     pairs = _pairs(_contenders(partition, values, margin))
-    found = [_segments(partition, values, i, j, regions, margin) for i, j, regions in pairs]
-    return _once(found)
+    pieces = [_segments(partition, values, i, j, regions, margin) for i, j, regions in pairs]
+    return _once(pieces)
 
 
 def kinks(partition: Partition, line: Boundary, least_turn: float = 1e-9) -> Kinks:
@@ -102,10 +102,10 @@ def kinks(partition: Partition, line: Boundary, least_turn: float = 1e-9) -> Kin
     return Kinks(uv[is_kink], layer[is_kink], unit[is_kink], turn[is_kink], segments[is_kink])
 
 
-def _once(found: list[_Found]) -> Boundary:
+def _once(pieces: list[_Pieces]) -> Boundary:
     """All segments; of those along an edge, one per edge, and only where the classes change across it."""
-    nothing = _Found(np.zeros((0, 2, 2)), *(np.zeros(shape, np.int64) for shape in ((0, 2), 0, (0, 2), 0)))
-    ends, classes, region, place, side = (np.concatenate(column) for column in zip(nothing, *found, strict=True))
+    nothing = _Pieces(np.zeros((0, 2, 2)), *(np.zeros(shape, np.int64) for shape in ((0, 2), 0, (0, 2), 0)))
+    ends, classes, region, place, side = (np.concatenate(column) for column in zip(nothing, *pieces, strict=True))
     edge = np.flatnonzero(side)
     keys = np.concatenate([np.sort(place[edge], axis=1), classes[edge]], axis=1)
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -156,7 +156,7 @@ def _makers(partition: Partition, line: Boundary, ends: np.ndarray) -> tuple[np.
     return np.where(is_edge, partition.edge_layer[at], -1), np.where(is_edge, partition.edge_unit[at], -1)
 
 
-class _Found(NamedTuple):
+class _Pieces(NamedTuple):
     """Segments of one pair of classes; `side` is the sign of f_i - f_j beside one that runs along an edge, else 0."""
 
     ends: Float[np.ndarray, "segments 2 2"]
@@ -189,7 +189,7 @@ def _pairs(contenders: Bool[np.ndarray, "regions classes"]) -> Iterator[tuple[in
 
 def _segments(
     partition: Partition, values: np.ndarray, i: int, j: int, regions: Int64[np.ndarray, " regions"], margin: float
-) -> _Found:
+) -> _Pieces:
     """Where f_i = f_j runs through the given regions (or along an edge of theirs) and no third class is larger."""
     owner, place = _places(partition, regions)
     onward = next_place(partition.offsets)[place]
@@ -218,8 +218,8 @@ def _segments(
     # Ends that a third class cut short lie inside the region and meet no cut.
     where[low > 0, 0], where[high < 1, 1] = INSIDE, INSIDE
     region = regions[owner[hits[is_segment, 0]]]
-    found = _Found(ends, np.tile([i, j], (len(ends), 1)), region, where, side)
-    return _Found(*(each[high > low] for each in found))
+    pieces = _Pieces(ends, np.tile([i, j], (len(ends), 1)), region, where, side)
+    return _Pieces(*(each[high > low] for each in pieces))
 
 
 def _places(partition: Partition, regions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,8 +84,8 @@ def certify(partition: Partition, graph: Graph) -> Findings:
         _neighbours,
     )
     with torch.no_grad():
-        found = tuple(finding for check in checks for finding in check(partition, graph))
-    return Findings(found, len(partition))
+        findings = tuple(finding for check in checks for finding in check(partition, graph))
+    return Findings(findings, len(partition))
 
 
 def _worst(
@@ -113,9 +113,9 @@ def _convexity(partition: Partition, _: Graph) -> Iterator[Finding]:
 
 
 def _overlaps(partition: Partition, _: Graph) -> Iterator[Finding]:
-    found = partition.locate(partition.centroids)
+    located = partition.locate(partition.centroids)
     is_solid = partition.areas > 1e-18 * partition.slice.area  # thinner ones have no inside that rounding can tell
-    elsewhere = (found != np.arange(len(partition))) & is_solid
+    elsewhere = (located != np.arange(len(partition))) & is_solid
     yield from _worst("overlap", "region", np.where(elsewhere, partition.areas, 0.0), partition.centroids)
 
 
@@ -185,11 +185,11 @@ def _values(partition: Partition, graph: Graph, uv: np.ndarray) -> Iterator[tupl
     n_rows = max(16, _BYTES // (8 * sum(node.size for node in graph.nodes)))
     for first in range(0, len(uv), n_rows):
         values = graph.trail(partition.slice.embed(uv[first : first + n_rows]), {*sources, graph.output})
-        found = [
+        findings = [
             (number, rows_of(values[graph[layer.node].inputs[0]]) - layer.kink, _zero(size[layer.node], layer.kink))
             for number, layer in folds
         ]
-        yield first, _Values(rows_of(values[graph.output]), found)
+        yield first, _Values(rows_of(values[graph.output]), findings)
 
 
 def _zero(size: np.ndarray, kink: float) -> np.ndarray:

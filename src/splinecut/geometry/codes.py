@@ -76,15 +76,15 @@ def codes(
 ) -> Codes:
     """The activation codes of the samples x, computed in the precision of the graph's parameters.
 
-    With `per_layer` at most so many units of each layer are held, drawn by `seed`; see `standard_error`. `winners`
+    With `per_layer`, at most that many units of each layer are held, drawn by `seed`; see `standard_error`. `winners`
     adds the maxima: a bit for every entry of every window, on for the one that is largest (the first, of equal ones).
     """
     layers = [layer for layer in graph.layers if layer.bits or winners]
     sizes = [layer.bits or _n_entries(graph[layer.node]) for layer in layers]
-    held = sample_units(sizes, per_layer, seed) if per_layer is not None else tuple(np.arange(n) for n in sizes)
-    batches = [_packed(graph, part, held, winners) for part in x.split(batch_size)]
+    sampled = sample_units(sizes, per_layer, seed) if per_layer is not None else tuple(np.arange(n) for n in sizes)
+    batches = [_packed(graph, part, sampled, winners) for part in x.split(batch_size)]
     packed = tuple(np.concatenate(column) for column in zip(*batches, strict=True))
-    return Codes(tuple(layer.name for layer in layers), tuple(sizes), held, packed)
+    return Codes(tuple(layer.name for layer in layers), tuple(sizes), sampled, packed)
 
 
 def visit(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[Layer, list[Tensor]]]:
@@ -104,7 +104,7 @@ def visit(graph: Graph, x: Float[Tensor, " samples *input"]) -> Iterator[tuple[L
 
 @torch.no_grad()
 def _packed(
-    graph: Graph, x: Tensor, held: Sequence[np.ndarray], winners: bool
+    graph: Graph, x: Tensor, sampled: Sequence[np.ndarray], winners: bool
 ) -> list[UInt8[np.ndarray, " samples bytes"]]:
     tables = (
         is_on(inputs[0], layer.kink).flatten(1) if layer.bits else _winners(graph[layer.node], inputs)
@@ -113,7 +113,7 @@ def _packed(
     )
     return [
         np.packbits((on if len(units) == on.shape[1] else on[:, units]).cpu().numpy(), axis=1)
-        for on, units in zip(tables, held, strict=True)
+        for on, units in zip(tables, sampled, strict=True)
     ]
 
 
@@ -236,5 +236,5 @@ def _check_comparable(a: Codes, b: Codes) -> None:
 
 
 def _summary(codes: Codes) -> str:
-    held = sum(len(units) for units in codes.units)
-    return f"{len(codes)} samples x {held} of {sum(codes.n_units)} units in {len(codes.layers)} layers"
+    n_sampled = sum(len(units) for units in codes.units)
+    return f"{len(codes)} samples x {n_sampled} of {sum(codes.n_units)} units in {len(codes.layers)} layers"

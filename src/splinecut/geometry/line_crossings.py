@@ -57,15 +57,15 @@ def crossings(
     # Relative to the layer: a unit may cancel to zero, and rounding is relative to what it was summed from.
     margin = tolerance * float(values.abs().amax())
     if node.role == "max":
-        found = [_overtakings(node, values, margin)]
+        crossings = [_overtakings(node, values, margin)]
     else:
-        found = [_sign_changes(values - layer.kink if layer.kink else values, margin) for _, layer in layers]
-    left = torch.cat([each.left for each in found])
-    tau = torch.cat([each.tau for each in found])
-    unit = torch.cat([each.unit for each in found])
+        crossings = [_sign_changes(values - layer.kink if layer.kink else values, margin) for _, layer in layers]
+    left = torch.cat([each.left for each in crossings])
+    tau = torch.cat([each.tau for each in crossings])
+    unit = torch.cat([each.unit for each in crossings])
     kinks = [torch.nan] if node.role == "max" else [layer.kink for _, layer in layers]
-    place = torch.cat([torch.full_like(each.unit, place) for each, (place, _) in zip(found, layers, strict=True)])
-    kink = torch.cat([torch.full_like(each.tau, kink) for each, kink in zip(found, kinks, strict=True)])
+    place = torch.cat([torch.full_like(each.unit, place) for each, (place, _) in zip(crossings, layers, strict=True)])
+    kink = torch.cat([torch.full_like(each.tau, kink) for each, kink in zip(crossings, kinks, strict=True)])
     order = torch.from_numpy(np.lexsort((tau.numpy(), left.numpy())))
     return _merge(t, width, *(each[order] for each in (left, tau, place, unit, kink)))
 
@@ -111,7 +111,7 @@ def _overtakings(node: Node, values: Float[Tensor, " rows entries"], margin: flo
     best = before.masked_fill(~is_top[left, window], -torch.inf)
     # Of entries tied at the left end the steepest leads from there on.
     present = torch.where(best.isfinite(), slope, -torch.inf).argmax(dim=1, keepdim=True)
-    found = [(left[:0], before[:0, 0], window[:0])]
+    overtakings = [(left[:0], before[:0, 0], window[:0])]
     while len(left):
         gain = slope - slope.gather(1, present)
         behind = before.gather(1, present) - before
@@ -121,6 +121,6 @@ def _overtakings(node: Node, values: Float[Tensor, " rows entries"], margin: flo
         present = torch.where(meets <= tau, slope, -torch.inf).argmax(dim=1, keepdim=True)
         goes_on = ((tau > 0) & (tau < 1))[:, 0]
         left, window, before, slope, present = (each[goes_on] for each in (left, window, before, slope, present))
-        found.append((left, tau[goes_on, 0], window))
-    left, tau, window = (torch.cat(column) for column in zip(*found, strict=True))
+        overtakings.append((left, tau[goes_on, 0], window))
+    left, tau, window = (torch.cat(column) for column in zip(*overtakings, strict=True))
     return _Change(left, tau, window)

@@ -164,19 +164,19 @@ class Partition:
         """Reads what `save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as stored:
-                held = {name: stored[name] for name in stored.files}
-            about = json.loads(held["about"].tobytes())
+                arrays = {name: stored[name] for name in stored.files}
+            about = json.loads(arrays["about"].tobytes())
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise InputError(f"{path} is not a saved partition; write one with Partition.save") from error
         if about.get("schema") != SCHEMA:
             raise InputError(f"{path} has schema {about.get('schema')}, expected {SCHEMA}; save the partition again")
         layers = tuple(Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in about["layers"])
-        bits = [held[f"code_{i}"] for i in range(sum(layer.bits > 0 for layer in layers))]
+        bits = [arrays[f"code_{i}"] for i in range(sum(layer.bits > 0 for layer in layers))]
         return Partition(
-            slice=Slice(**{name: held[f"slice_{name}"] for name in _SLICE}),
+            slice=Slice(**{name: arrays[f"slice_{name}"] for name in _SLICE}),
             layers=layers,
             codes=codes_of(layers, bits),
-            **{name: held[name] for name in _ARRAYS},
+            **{name: arrays[name] for name in _ARRAYS},
         )
 
 

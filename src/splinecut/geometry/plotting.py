@@ -238,7 +238,7 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def _panels(partition: Partition, n: int, columns: int = 5) -> tuple[Figure, list[Axes]]:
-    """A figure that belongs to nobody's window manager, with n panels of the window's proportions."""
+    """A figure outside pyplot's window manager, with n panels of the window's proportions."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

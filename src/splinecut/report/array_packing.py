@@ -27,9 +27,9 @@ def pack(arrays: Mapping[str, np.ndarray]) -> Blob:
     parts: list[bytes] = []
     at = 0
     for name, array in arrays.items():
-        held = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-        data = held.tobytes()
-        entries.append([name, held.dtype.name, at, held.size])
+        little_endian = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+        data = little_endian.tobytes()
+        entries.append([name, little_endian.dtype.name, at, little_endian.size])
         parts += [data, b"\0" * (-len(data) % ALIGNMENT)]
         at += len(data) + len(parts[-1])
     squeeze = zlib.compressobj(6, wbits=-zlib.MAX_WBITS)

@@ -56,12 +56,12 @@ def page(records: Sequence[Record], films: Sequence[Frames], title: str, notes: 
     packed = {frame: pack(_arrays(frame)) for film in films for frame in film}
     films, left_out = thinned(films, {frame: len(blob.text) for frame, blob in packed.items()})
     groups, rows = facts.grouped(records), [facts.row(record) for record in records]
-    birds = [bird for bird in map(facts.bird, records) if bird is not None]
+    detections = [each for each in map(facts.detection, records) if each is not None]
     blobs: list[Blob] = []
     header = {
         "groups": groups,
         "runs": rows,
-        "birds": birds,
+        "detections": detections,
         "films": [_film(film, packed, blobs) for film in films],
         "blobs": [blob.entries for blob in blobs],
     }
@@ -75,7 +75,7 @@ def page(records: Sequence[Record], films: Sequence[Frames], title: str, notes: 
         "style": style,
         "comparison": tables.comparison(groups) if records else "",
         "runs": tables.runs(rows) if records else "",
-        "birds": tables.birds(birds) if birds else "",
+        "detections": tables.detections(detections) if detections else "",
         "partitions": tables.partitions(films) if films else "",
         "provenance": tables.provenance(records),
         "facts": _for_script(header),
@@ -89,7 +89,7 @@ def page(records: Sequence[Record], films: Sequence[Frames], title: str, notes: 
 
 def _filled(text: str, slots: Mapping[str, str]) -> str:
     """`text` with each {{slot}} filled, in one pass: what is filled in is not looked at again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], text)
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: slots[match[1]], text)
 
 
 def _policy(script: str, style: str) -> str:
@@ -111,9 +111,9 @@ def _for_script(value: Any) -> str:
 
 def _about(records: Sequence[Record], films: Sequence[Frames]) -> str:
     n_frames = sum(len(film) for film in films)
-    held = [f"{len(records)} runs" if records else "", f"{n_frames} stored partitions" if films else ""]
+    contents = [f"{len(records)} runs" if records else "", f"{n_frames} stored partitions" if films else ""]
     today = datetime.now(UTC).date().isoformat()
-    return f"{' and '.join(filter(None, held)) or 'nothing to show'}; written by splinecut {__version__} on {today}"
+    return f"{' and '.join(filter(None, contents)) or 'nothing to show'}; written by splinecut {__version__} on {today}"
 
 
 def _film(film: Frames, packed: Mapping[Frame, Blob], blobs: list[Blob]) -> dict[str, Any]:

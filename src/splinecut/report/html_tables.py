@@ -73,11 +73,11 @@ def runs(rows: Sequence[dict[str, Any]]) -> str:
     return table("runs", caption, columns, body)
 
 
-def birds(found: Sequence[dict[str, Any]]) -> str:
-    """What each early bird saw; the share of changed bits from one look to the next."""
+def detections(detected: Sequence[dict[str, Any]]) -> str:
+    """What the detector of each run saw: the share of changed bits from one look to the next."""
     columns = ("run", "seed", "rule", "threshold", "drawn at look", "mean distance between looks 1-2, 2-3, ...")
     rows = []
-    for each in found:
+    for each in detected:
         means = [sum(column) / len(column) for column in zip(*each["distances"], strict=True)]
         rows.append(
             [

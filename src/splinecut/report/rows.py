@@ -23,8 +23,8 @@ def budget(record: Record) -> str:
     """How much was to stay."""
     if record.spec.get("method") is None:
         return "everything"
-    asked = record.spec["budget"]
-    return f"{asked['keep']:.0%} of {asked['of']}"
+    spec = record.spec["budget"]
+    return f"{spec['keep']:.0%} of {spec['of']}"
 
 
 def row(record: Record) -> dict[str, Any]:
@@ -68,19 +68,19 @@ def _group(records: Sequence[Record], runs: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def bird(record: Record) -> dict[str, Any] | None:
+def detection(record: Record) -> dict[str, Any] | None:
     """What the detector saw, None where there was none: distances by layer, matrices as far as they were stored."""
-    pruning, asked = record.pruning, record.spec.get("detector")
-    if not pruning or not asked or not pruning.get("distances"):
+    pruning, spec = record.pruning, record.spec.get("detector")
+    if not pruning or not spec or not pruning.get("distances"):
         return None
-    rule = DETECTION_RULES[asked["rule"]].with_overrides(asked["threshold"], asked["window"])
+    rule = DETECTION_RULES[spec["rule"]].with_overrides(spec["threshold"], spec["window"])
     return {
         "name": record.name,
         "seed": record.spec.get("seed", 0),
-        "rule": asked["rule"],
+        "rule": spec["rule"],
         "threshold": rule.threshold,
         "window": rule.window,
-        "every": asked["every"],
+        "every": spec["every"],
         "epochs": record.spec["training"]["epochs"],
         "drawn": len(next(iter(pruning["distances"].values()))) + 1 if pruning["is_early"] else None,
         "layers": list(pruning["distances"]),

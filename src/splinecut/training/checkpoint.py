@@ -52,6 +52,7 @@ def save(folder: str | Path, position: int, state: dict[str, Any]) -> Path:
     digest = hashlib.sha256(data).hexdigest()
     text = json_text({"schema": SCHEMA, "sha256": digest, "sha256_json": _BLANK, "state": body})
     own = hashlib.sha256(text.encode()).hexdigest()
+    # The first occurrence only, which is the header's: the state may hold the same zeros.
     written = write_text(stem.with_suffix(".json"), text.replace(_BLANK, own, 1))
     for old in _positions(folder)[KEPT:]:
         _remove(folder, old)

@@ -97,7 +97,7 @@ def counters(device: torch.device, powercap: Path = POWERCAP) -> list[Counter]:
 
 def _processor(powercap: Path) -> list[Counter]:
     """One counter per package. Names with a second number are parts of a package and would count twice."""
-    found = []
+    counters = []
     for zone in sorted(powercap.glob("intel-rapl:*")):
         if zone.name.count(":") > 1:
             continue
@@ -107,8 +107,8 @@ def _processor(powercap: Path) -> list[Counter]:
         except (OSError, ValueError):
             # Since 2020 only root may read these by default.
             return []
-        found.append(Counter(zone.name, lambda zone=zone: _microjoules(zone / "energy_uj"), wraps_at))  # type: ignore[misc]
-    return found
+        counters.append(Counter(zone.name, lambda zone=zone: _microjoules(zone / "energy_uj"), wraps_at))  # type: ignore[misc]
+    return counters
 
 
 def _microjoules(file: Path) -> float:

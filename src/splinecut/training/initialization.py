@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from splinecut.moved import renamed
 from splinecut.training.config import Frozen, Optimizer, Schedule, TrainingConfig
 
 ADVERSARIAL = TrainingConfig(  # the authors': plain SGD, no augmentation, at most 350 epochs
@@ -47,13 +48,13 @@ class Initialization(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_the_authors_plan(cls, asked: Any) -> Any:
-        if not isinstance(asked, dict) or asked.get("name") not in PLANS:
-            return asked
-        plan = asked.get("plan")
+    def _with_the_authors_plan(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or given.get("name") not in PLANS:
+            return given
+        plan = given.get("plan")
         if plan is not None and not isinstance(plan, dict):
-            return asked
-        return {**asked, "plan": merge_tables(PLANS[asked["name"]].model_dump(), plan or {})}
+            return given
+        return {**given, "plan": merge_tables(PLANS[given["name"]].model_dump(), plan or {})}
 
     @model_validator(mode="after")
     def _no_foreign_options(self) -> Initialization:
@@ -61,7 +62,7 @@ class Initialization(Frozen):
         foreign |= {"plan"} if not self.is_trained else set()
         for key in sorted(foreign & self.model_fields_set):
             if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"{key} means nothing to a {self.name} start; leave it out")
+                raise ValueError(f"{key} is not an option of start {self.name}; leave it out")
         return self
 
 
@@ -69,3 +70,6 @@ def merge_tables(table: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """`table` with `more` written over it, table by table."""
     both = {key for key, value in more.items() if isinstance(value, dict) and isinstance(table.get(key), dict)}
     return {**table, **more, **{key: merge_tables(table[key], more[key]) for key in both}}
+
+
+__getattr__ = renamed(__name__, {"Start": "Initialization"})

@@ -20,7 +20,12 @@ TRAIN = 3  # forwards' worth of FLOPs in one forward and backward pass
 FORWARD = 1
 
 _PHASE = re.compile(r"(.+?)(?:-(\d+(?:\.\d+)?(?:e-\d+)?))?(?:: (.+))?")
-_ON_PRUNED = ("reinitialise", "retrain", "test")  # kinds of phase that work on the network after its last cut
+_ON_PRUNED = (
+    "calibrate",
+    "reinitialise",
+    "retrain",
+    "test",
+)  # kinds of phase on the network after its last cut
 
 
 @dataclass(frozen=True)

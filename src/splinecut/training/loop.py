@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from splinecut.training.config import TrainingConfig
     from splinecut.training.data import DataSet
 
-FEW_INPUTS = 8  # below so many, a strided 1x1 convolution is not trained with channels last on a CPU
+FEW_INPUTS = 8  # inputs; with fewer, a strided 1x1 convolution is not trained with channels last on a CPU
 NAN_CHECK = 25  # steps between looks at the loss on an accelerator, where each look waits for the device
 
 
@@ -121,6 +121,7 @@ class _Training:
     def _epoch(self) -> None:
         self.net.train()
         state, plan = self.state, self.plan
+        # Batches follow from (seed, epoch, number), so that a resumed epoch skips them without computing any.
         skip = state.step - state.epoch * state.steps_per_epoch
         order = Order(plan.batch_size, True, self.seed, state.epoch, skip, self.processes.rank, self.processes.world)
         batches = self.data.train.batches(
@@ -135,6 +136,7 @@ class _Training:
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         state, plan = self.state, self.plan
+        # A function of the step, not a scheduler that counts: a resumed or rewound training needs no state for it.
         rate = plan.optimizer.lr * plan.schedule.factor(state.step, plan.epochs, state.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -152,6 +154,7 @@ class _Training:
         weight = len(y) * self.processes.world / n
         self.scaler.scale(loss if weight == 1 else loss * weight).backward()
         self.scaler.unscale_(self.optimizer)
+        # A list, not `any` over the hooks: that would stop at the first True and leave out the hooks after it.
         skips = [hook.after_backward(state) for hook in self.hooks]
         if not any(skips):
             self.scaler.step(self.optimizer)
@@ -166,6 +169,7 @@ class _Training:
         if self.data.task == "classification":
             self.correct += (outputs.argmax(1) == y).sum()
         self.seen += len(y)
+        # On a GPU the check waits for the device, so that it is made now and then; the running sum stays NaN till then.
         if self.device.type == "cpu" or self.state.step % NAN_CHECK == 0:
             self._refuse_nan(self.loss_sum)
 
@@ -220,7 +224,7 @@ class _Training:
         cuda = self.processes.gather(torch.cuda.get_rng_state()) if self.device.type == "cuda" else []
         if self.processes.is_main:
             state = self.state
-            self._refuse_nan(self.loss_sum)
+            self._refuse_nan(self.loss_sum)  # or a resumed training would start from NaN
             saved = {
                 "weights": state.model.state_dict(),
                 "optimizer": optimizer_state(self.optimizer),

@@ -102,8 +102,8 @@ class LayerwiseHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             x = self.below(x)
-        found: Tensor = self.head(self.layer(x))
-        return found
+        logits: Tensor = self.head(self.layer(x))
+        return logits
 
     def train(self, mode: bool = True) -> LayerwiseHead:
         super().train(mode)

@@ -42,7 +42,7 @@ def frame_of(
 ) -> Frame:
     """A partition as a frame; without `origin` every unit is its own."""
     line = partition.boundary()
-    whole = [np.arange(layer.units) for layer in folding_layers(partition.layers)]
+    all_units = [np.arange(layer.units) for layer in folding_layers(partition.layers)]
     return Frame(
         stage=stage,
         step=step,
@@ -56,7 +56,7 @@ def frame_of(
         hue=_hues(partition),
         boundary=line.ends,
         boundary_region=line.region.astype(np.int32),
-        origin=tuple(np.asarray(units, np.int32) for units in (whole if origin is None else origin)),
+        origin=tuple(np.asarray(units, np.int32) for units in (all_units if origin is None else origin)),
         facts=facts or {},
     )
 
@@ -91,7 +91,7 @@ def pruned_frames(
     `options` go to `sc.draw`. The share in each frame is the one achieved.
     """
     graph = graph_of(model, region)
-    found = []
+    frames = []
     for keep in keeps:
         ticket = draw(model, probe, method=method, keep=keep, **options)
         smaller = apply.cut(model, ticket, refit=refit, probe=probe)
@@ -99,39 +99,39 @@ def pruned_frames(
         partition = subdivide(graph_of(smaller, region), region)
         kept = origins(graph, ticket.groups, ticket.keep, partition)
         facts = measure(smaller) if measure else {}
-        found.append(frame_of(partition, "prune", step, ticket.achieved.density, kept, facts))
-    return found
+        frames.append(frame_of(partition, "prune", step, ticket.achieved.density, kept, facts))
+    return frames
 
 
 def origins(
-    whole: Graph, groups: Groups, keep: Mapping[str, np.ndarray], smaller: Partition
+    dense: Graph, groups: Groups, keep: Mapping[str, np.ndarray], smaller: Partition
 ) -> list[Int32[np.ndarray, " units"]]:
-    """For every layer of a cut network, which unit of the whole one each of its units is; -1 where nobody knows."""
-    found = []
-    makers = [producer_of(whole, groups, layer.node) for layer in whole.layers]
-    for made, layer in zip(makers, folding_layers(smaller.layers), strict=True):
-        if made is None:
-            found.append(np.full(layer.units, -1, np.int32))
+    """For every layer of a cut network, which unit of the dense one each of its units is; -1 where unknown."""
+    units = []
+    producers = [producer_of(dense, groups, layer.node) for layer in dense.layers]
+    for produced_by, layer in zip(producers, folding_layers(smaller.layers), strict=True):
+        if produced_by is None:
+            units.append(np.full(layer.units, -1, np.int32))
         else:
-            group, producer = made
+            group, producer = produced_by
             rows = group.rows(producer)
-            found.append(np.flatnonzero((rows < 0) | keep[group.name][rows]).astype(np.int32))
-    return found
+            units.append(np.flatnonzero((rows < 0) | keep[group.name][rows]).astype(np.int32))
+    return units
 
 
 def redundancies(
     model: nn.Module, region: Slice, groups: Groups, rho: float = 0.05, forms: Sequence[str] = tuple(DISTANCES)
 ) -> tuple[Redundancy, ...]:
     """N_rho between the cuts of every layer with at most `MOST_UNITS` units, with an order by clusters."""
-    graph, found = graph_of(model, region), []
+    graph, by_layer = graph_of(model, region), []
     for number, layer in enumerate(graph.layers):
-        made = producer_of(graph, groups, layer.node)
-        if made is None or not 2 <= made[0].size <= MOST_UNITS:
+        produced_by = producer_of(graph, groups, layer.node)
+        if produced_by is None or not 2 <= produced_by[0].size <= MOST_UNITS:
             continue
-        drawn = unit_cuts(model, *made)
-        distances = {form: DISTANCES[form](drawn, drawn, rho).numpy().astype(np.float32) for form in forms}
-        found.append(Redundancy(number, _clustered(distances[forms[0]]), distances))
-    return tuple(found)
+        cuts = unit_cuts(model, *produced_by)
+        distances = {form: DISTANCES[form](cuts, cuts, rho).numpy().astype(np.float32) for form in forms}
+        by_layer.append(Redundancy(number, _clustered(distances[forms[0]]), distances))
+    return tuple(by_layer)
 
 
 def _clustered(distance: Float[np.ndarray, "units units"]) -> Int32[np.ndarray, " units"]:

@@ -38,7 +38,7 @@ class Frame:
     edge_layer, edge_unit: whose cut the edge from each place of `ring` to the next lies on; layer -1 is the window.
     affine: output = a u + b v + c on each region.
     boundary: ends of the decision boundary's segments; boundary_region: the region each lies in.
-    origin: for every layer, which unit of the whole network each unit is; shorter than the layer once it was cut.
+    origin: for every layer, which unit of the dense network each unit is; shorter than the layer once it was cut.
     facts: what else is known of this moment, by name, such as {"test accuracy": 0.97}.
     """
 
@@ -63,8 +63,8 @@ class Frame:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array by name; `origin` is one of them for each layer."""
-        held = {name: getattr(self, name) for name in ARRAYS}
-        return held | {f"origin_{layer}": units for layer, units in enumerate(self.origin)}
+        values = {name: getattr(self, name) for name in ARRAYS}
+        return values | {f"origin_{layer}": units for layer, units in enumerate(self.origin)}
 
     def about(self) -> dict[str, Any]:
         """Everything but the arrays."""
@@ -75,8 +75,8 @@ class Frame:
         """The frame that `about` and `arrays` describe."""
         n_layers = sum(name.startswith("origin_") for name in arrays)
         origin = tuple(arrays[f"origin_{layer}"] for layer in range(n_layers))
-        held: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        return Frame(**about, **held, origin=origin)
+        values: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        return Frame(**about, **values, origin=origin)
 
 
 ARRAYS = (
@@ -155,8 +155,8 @@ def load(path: str | Path) -> Frames:
     """Reads what `Frames.save` wrote."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            held = {name: stored[name] for name in stored.files}
-        header = json.loads(held["header"].tobytes())
+            arrays = {name: stored[name] for name in stored.files}
+        header = json.loads(arrays["header"].tobytes())
         schema = header["schema"] if header["kind"] == "frames" else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise InputError(f"{path} does not hold stored frames ({type(error).__name__}); write them again") from None
@@ -165,15 +165,15 @@ def load(path: str | Path) -> Frames:
     return Frames(
         name=header["name"],
         layers=tuple(FoldingLayer(**layer) for layer in header["layers"]),
-        frames=tuple(Frame.of(about, _part(held, f"frame_{i}_")) for i, about in enumerate(header["frames"])),
-        points=held["points"],
-        labels=held["labels"],
+        frames=tuple(Frame.of(about, _part(arrays, f"frame_{i}_")) for i, about in enumerate(header["frames"])),
+        points=arrays["points"],
+        labels=arrays["labels"],
         class_names=tuple(header["class_names"]),
         redundancy=tuple(
             Redundancy(
                 each["layer"],
-                held[f"order_{each['layer']}"],
-                {form: held[f"distance_{each['layer']}_{form}"] for form in each["forms"]},
+                arrays[f"order_{each['layer']}"],
+                {form: arrays[f"distance_{each['layer']}_{form}"] for form in each["forms"]},
             )
             for each in header["redundancy"]
         ),
@@ -183,16 +183,16 @@ def load(path: str | Path) -> Frames:
 
 def find(places: Iterable[str | Path]) -> tuple[list[Frames], list[str]]:
     """All frames in and below these folders, and one line on each file that cannot be read."""
-    found: list[Frames] = []
+    films: list[Frames] = []
     skipped: list[str] = []
     for place in map(Path, places):
         for file in [place] if place.is_file() else sorted(place.rglob(FILE)):
             try:
-                found.append(load(file))
+                films.append(load(file))
             except InputError as error:
                 skipped.append(str(error))
-    return found, skipped
+    return films, skipped
 
 
-def _part(held: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in held.items() if name.startswith(prefix)}
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

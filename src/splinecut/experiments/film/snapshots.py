@@ -78,11 +78,11 @@ def film_observer(spec: FilmSpec, dataset: DataSet, title: str) -> Observer:
 
 
 def frames_of_run(
-    context: RunContext, model: nn.Module, held: Mapping[int, Weights], spec: FilmSpec, title: str
+    context: RunContext, model: nn.Module, weights_by_step: Mapping[int, Weights], spec: FilmSpec, title: str
 ) -> Frames:
     """The partitions of `model` with the weights held at each step, and after cuts, in one window."""
     model = copy.deepcopy(model).cpu()
-    networks = {step: _with(model, weights) for step, weights in sorted(held.items())}
+    networks = {step: _with(model, weights) for step, weights in sorted(weights_by_step.items())}
     region, inputs, labels = scene(context, spec)
     if context.dataset.input_shape != (2,):
         region = center_on_boundary(model, region)

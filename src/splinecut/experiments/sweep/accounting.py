@@ -45,8 +45,8 @@ def compute(out: str | Path, experiments: Sequence[Experiment]) -> dict[str, Any
     Each run is charged for all of its stages. A stage that several runs use was executed once, in a shared folder
     that also holds its cost. Shared folders that none of these runs used belong to another sweep and do not count.
     """
-    found = [finished_record(Path(out) / experiment.folder) for experiment in experiments]
-    finished = [record for record in found if record is not None]
+    run_records = [finished_record(Path(out) / experiment.folder) for experiment in experiments]
+    finished = [record for record in run_records if record is not None]
     ledgers = {name: _shared_ledger(Path(out) / SHARED / name) for record in finished for name in record.shared}
     executed = sum(ledger.total.flops for ledger in ledgers.values())
     for record in finished:
@@ -61,7 +61,7 @@ def _shared_ledger(folder: Path) -> Ledger:
     """What was executed in a shared folder: from the newest checkpoint of a training, or the cache of a search."""
     answers = folder / "answers.json"
     if answers.is_file():
-        return _added([Ledger.from_dict(known["cost"]) for known in _json(answers).values()])
+        return _added([Ledger.from_dict(answer["cost"]) for answer in _json(answers).values()])
     newest = max(folder.glob("*.json"), default=None)
     if newest is None:
         return Ledger()

@@ -66,10 +66,10 @@ def run(
 
     out, data = Path(out), Path(data_dir) if data_dir else None
     plans = [plan(one) for one in experiments]
-    state = State([made.experiment for made in plans])
-    queue = _Queue([shared_stages(made) for made in plans])
-    for number, made in enumerate(plans):
-        if finished_record(out / made.experiment.folder) is not None:
+    state = State([planned.experiment for planned in plans])
+    queue = _Queue([shared_stages(planned) for planned in plans])
+    for number, planned in enumerate(plans):
+        if finished_record(out / planned.experiment.folder) is not None:
             state.skipped += 1
             queue.finished(number)
         else:
@@ -98,6 +98,7 @@ def _note(state: State, queue: _Queue, result: JobResult, retries: int) -> None:
     if result.is_lost:
         state.crashes[number] += 1
     if result.is_lost and state.crashes[number] <= retries:
+        # First again: it has checkpoints to resume from, and other runs may wait for its shared stage.
         queue.pending.insert(0, number)
     elif result.reason is not None:
         state.failed[number] = result.reason
@@ -121,6 +122,7 @@ class _Queue:
         """Removes and returns the first run that need not wait; where all must, the first one."""
         busy = frozenset().union(*(self.stages[number] for number in running)) - self.ready
         free = (number for number in self.pending if not self.stages[number] & busy)
+        # Where all must wait, one waits for the lock in its worker: an idle slot would gain nothing.
         number = next(free, self.pending[0])
         self.pending.remove(number)
         return number

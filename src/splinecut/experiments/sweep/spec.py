@@ -97,7 +97,7 @@ def _folder_name(name: Any) -> str:
 
 def expand(sweep: Sweep) -> list[Experiment]:
     """The experiments of `plans`."""
-    return [made.experiment for made in plans(sweep)]
+    return [planned.experiment for planned in plans(sweep)]
 
 
 def plans(sweep: Sweep) -> list[Plan]:

@@ -61,12 +61,12 @@ class Workers:
         self.members = []
 
     def _spawn(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn")  # a fork after torch has started threads may hang
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs,), daemon=True)
         with _environment(**worker_env(self.threads)):
             process.start()
-        theirs.close()
+        theirs.close()  # while our copy of its end is open, the pipe of a dead worker never reads as ended
         self.members.append(_Worker(process, ours))
         return self.members[-1]
 
@@ -76,6 +76,7 @@ def _result(worker: _Worker) -> JobResult | None:
     number = worker.job
     assert number is not None
     try:
+        # The pipe before the process: a worker that died after it had answered has done its job.
         if worker.pipe.poll():
             reason = worker.pipe.recv()
             worker.job = None

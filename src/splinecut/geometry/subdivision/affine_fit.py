@@ -22,7 +22,7 @@ def affine_maps(
     offsets: Offsets, ring: Ring, xy: Float[np.ndarray, "n 2"], outputs: Float[np.ndarray, "n outputs"]
 ) -> Float[np.ndarray, "regions outputs 3"]:
     """The affine map through the values at three corners of each polygon; zero slopes where it has no height at all."""
-    (i, j, k), height = (found.T for found in wide_triangles(offsets, ring, xy))
+    (i, j, k), height = (column.T for column in wide_triangles(offsets, ring, xy))
     (x1, y1), (x2, y2) = (xy[j] - xy[i]).T[..., None], (xy[k] - xy[i]).T[..., None]
     d1, d2 = outputs[j] - outputs[i], outputs[k] - outputs[i]
     det = np.where(height > 0, (x1 * y2 - x2 * y1)[:, 0], np.inf)[:, None]

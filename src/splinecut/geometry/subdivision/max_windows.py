@@ -109,25 +109,25 @@ def split(
         return None
     # The lowest window on both sides of an edge: neighbours must insert the same points in the same order.
     first = np.where(is_uncut.all(axis=1), -1, is_uncut.argmin(axis=1))
-    made = Split(mesh, layer, mark)
+    result = Split(mesh, layer, mark)
     for polygon in np.flatnonzero(first >= 0).tolist():
         which = first[polygon]
         for a, b in _sides(mesh, polygon):
-            _cross_edge(made, a, b, int(windows[which]), entries[:, which], tolerance[which])
+            _cross_edge(result, a, b, int(windows[which]), entries[:, which], tolerance[which])
     # A neighbour that is not cut still gets the new points of the common edge, or a seam opens there.
-    touched = np.isin(mesh.ring, [end for edge in made.on_edge for end in edge])
+    touched = np.isin(mesh.ring, [end for edge in result.on_edge for end in edge])
     has_new_edges = np.logical_or.reduceat(touched, mesh.offsets[:-1])
     for polygon, which in enumerate(first.tolist()):
         if which < 0 and not has_new_edges[polygon]:
             places = slice(mesh.offsets[polygon], mesh.offsets[polygon + 1])
-            made.add(mesh.ring[places], mesh.label[places], polygon)
+            result.add(mesh.ring[places], mesh.label[places], polygon)
             continue
-        boundary = _boundary(made, polygon)
+        boundary = _boundary(result, polygon)
         if which < 0:
-            made.add(boundary.vertex, boundary.label, polygon)
+            result.add(boundary.vertex, boundary.label, polygon)
         else:
-            _split_polygon(made, polygon, int(windows[which]), boundary, entries[:, which], tolerance[which])
-    return made, windows[~is_uncut.all(axis=0)]
+            _split_polygon(result, polygon, int(windows[which]), boundary, entries[:, which], tolerance[which])
+    return result, windows[~is_uncut.all(axis=0)]
 
 
 def _sides(mesh: Mesh, polygon: int) -> list[tuple[int, int]]:
@@ -135,19 +135,19 @@ def _sides(mesh: Mesh, polygon: int) -> list[tuple[int, int]]:
     return [(min(a, b), max(a, b)) for a, b in zip(ring.tolist(), np.roll(ring, -1).tolist(), strict=True)]
 
 
-def _cross_edge(made: Split, a: int, b: int, window: int, entries: Entries, tolerance: float) -> None:
+def _cross_edge(result: Split, a: int, b: int, window: int, entries: Entries, tolerance: float) -> None:
     """Vertices where the largest entry changes strictly between a and b, in order from a; once per edge."""
-    if (a, b) in made.on_edge:
+    if (a, b) in result.on_edge:
         return
-    keys = made.mesh.keys
+    keys = result.mesh.keys
     # The same direction in every block, as in `crossings.edges_of`.
     start, stop = (a, b) if keys[a] < keys[b] else (b, a)
-    found = []
+    vertices = []
     for share, before, after in changes(entries[start], entries[stop], tolerance):
-        name = (keys[start], keys[stop], made.layer, window, before, after)
-        found.append(made.new_vertex(np.array([start, stop]), np.array([1 - share, share]), *name))
-    if found:
-        made.on_edge[a, b] = found if start == a else found[::-1]
+        name = (keys[start], keys[stop], result.layer, window, before, after)
+        vertices.append(result.new_vertex(np.array([start, stop]), np.array([1 - share, share]), *name))
+    if vertices:
+        result.on_edge[a, b] = vertices if start == a else vertices[::-1]
 
 
 def changes(at_start: np.ndarray, at_stop: np.ndarray, tolerance: float) -> list[tuple[float, int, int]]:
@@ -157,16 +157,16 @@ def changes(at_start: np.ndarray, at_stop: np.ndarray, tolerance: float) -> list
     is_top = at_start[finite] >= at_start[finite].max() - tolerance
     is_last = at_stop[finite] >= at_stop[finite].max() - tolerance
     now = int(np.flatnonzero(is_top)[slope[is_top].argmax()])
-    found = []
+    takeovers = []
     while not is_last[now]:
         steeper = np.flatnonzero(slope > slope[now])
         meet = (at_start[finite[now]] - at_start[finite[steeper]]) / (slope[steeper] - slope[now])
         # of those met first, the steepest: at a point where several meet it is the one that leads on
         nearest = steeper[meet <= meet.min() + tolerance / (slope[steeper] - slope[now])]
         after = int(nearest[slope[nearest].argmax()])
-        found.append((float(np.clip(meet.min(), 0, 1)), int(finite[now]), int(finite[after])))
+        takeovers.append((float(np.clip(meet.min(), 0, 1)), int(finite[now]), int(finite[after])))
         now = after
-    return found
+    return takeovers
 
 
 @dataclass(frozen=True)
@@ -176,22 +176,22 @@ class _Boundary:
     weight: Float[np.ndarray, "points corners"]  # each point as a mixture of the polygon's corners
 
 
-def _boundary(made: Split, polygon: int) -> _Boundary:
+def _boundary(result: Split, polygon: int) -> _Boundary:
     """The boundary of a polygon with the vertices its edges received."""
-    mesh = made.mesh
+    mesh = result.mesh
     places = slice(mesh.offsets[polygon], mesh.offsets[polygon + 1])
     ring, label = mesh.ring[places], mesh.label[places]
     corner_of = {vertex: corner for corner, vertex in enumerate(ring.tolist())}
     vertices, labels, weights = [], [], []
     for corner, (a, b) in enumerate(_sides(mesh, polygon)):
-        along = made.on_edge.get((a, b), [])
+        along = result.on_edge.get((a, b), [])
         for vertex in [int(ring[corner]), *(along if ring[corner] == a else along[::-1])]:
             weight = np.zeros(len(ring))
             if vertex in corner_of:
                 weight[corner_of[vertex]] = 1.0
             else:
                 new = vertex - len(mesh.uv)
-                weight[[corner_of[end] for end in made.corners[new].tolist()]] = made.weights[new]
+                weight[[corner_of[end] for end in result.corners[new].tolist()]] = result.weights[new]
             vertices.append(vertex)
             labels.append(label[corner])
             weights.append(weight)
@@ -199,17 +199,17 @@ def _boundary(made: Split, polygon: int) -> _Boundary:
 
 
 def _split_polygon(
-    made: Split, polygon: int, window: int, boundary: _Boundary, entries: Entries, tolerance: float
+    result: Split, polygon: int, window: int, boundary: _Boundary, entries: Entries, tolerance: float
 ) -> None:
     """Adds the cells of one polygon on which one entry of the window is largest."""
-    mesh = made.mesh
+    mesh = result.mesh
     ring = mesh.ring[mesh.offsets[polygon] : mesh.offsets[polygon + 1]]
     relevant = undominated(entries[ring], tolerance)
     at_corners = entries[ring][:, relevant]
     name = int(mesh.keys[ring].sum())
     forks: dict[tuple[int, ...], list[tuple[np.ndarray, int]]] = {}
     for winner in range(len(relevant)):
-        weight, label = clip(winner, at_corners, boundary.weight, boundary.label, made.mark + window, tolerance)
+        weight, label = clip(winner, at_corners, boundary.weight, boundary.label, result.mark + window, tolerance)
         if len(weight) < 3:
             continue
         vertices = []
@@ -221,14 +221,14 @@ def _split_polygon(
             else:
                 values = mixture @ at_corners
                 tied = tuple(relevant[values >= values.max() - tolerance].tolist())
-                vertices.append(_fork(made, forks, tied, mixture, ring, boundary, (name, made.layer, window)))
+                vertices.append(_fork(result, forks, tied, mixture, ring, boundary, (name, result.layer, window)))
         keep = np.array(vertices) != np.roll(vertices, -1)
         if keep.sum() >= 3:
-            made.add(np.array(vertices)[keep], label[keep], polygon)
+            result.add(np.array(vertices)[keep], label[keep], polygon)
 
 
 def _fork(
-    made: Split,
+    result: Split,
     forks: dict[tuple[int, ...], list[tuple[np.ndarray, int]]],
     tied: tuple[int, ...],
     mixture: np.ndarray,
@@ -237,7 +237,7 @@ def _fork(
     name: tuple[int, int, int],
 ) -> int:
     """The vertex where the tied entries meet; every cell around it asks, and all get the same one."""
-    uv = made.mesh.uv[ring]
+    uv = result.mesh.uv[ring]
     spot, size = mixture @ uv, np.ptp(uv, axis=0).max()
     for place, vertex in forks.get(tied, []):
         # Each cell clips the fork from other sides and rounds it differently.
@@ -246,7 +246,7 @@ def _fork(
     if len(tied) < 3:  # on the boundary but for rounding
         apart = np.abs(boundary.weight @ uv - spot).sum(axis=1)
         return int(boundary.vertex[apart.argmin()])
-    vertex = made.new_vertex(ring, mixture, *name, *tied, len(forks.get(tied, [])))
+    vertex = result.new_vertex(ring, mixture, *name, *tied, len(forks.get(tied, [])))
     forks.setdefault(tied, []).append((spot, vertex))
     return vertex
 
@@ -261,7 +261,7 @@ def undominated(entries: Entries, tolerance: float) -> Int64[np.ndarray, " relev
 
 
 def clip(
-    winner: int, at_corners: Entries, weight: np.ndarray, label: np.ndarray, made: int, tolerance: float
+    winner: int, at_corners: Entries, weight: np.ndarray, label: np.ndarray, new_label: int, tolerance: float
 ) -> tuple[Float[np.ndarray, "points corners"], Int64[np.ndarray, " points"]]:
     """The part of a polygon where one entry is at least as large as each other: its points and edge labels."""
     for other in range(at_corners.shape[1]):
@@ -272,22 +272,22 @@ def clip(
         if (sign <= 0).all():
             return weight[:0], label[:0]
         if (sign < 0).any():
-            weight, label = _cut_off(weight, label, lead, sign, made)
+            weight, label = _cut_off(weight, label, lead, sign, new_label)
     return weight, label
 
 
 def _cut_off(
-    weight: np.ndarray, label: np.ndarray, lead: np.ndarray, sign: np.ndarray, made: int
+    weight: np.ndarray, label: np.ndarray, lead: np.ndarray, sign: np.ndarray, new_label: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Removes the part of a convex polygon where the sign is negative; the edge left by the cut is labelled `made`."""
+    """Removes the part of a convex polygon where the sign is negative; the new edge is labelled `new_label`."""
     points, labels = [], []
     for k in range(len(sign)):
         onward = (k + 1) % len(sign)
         if sign[k] >= 0:
             points.append(weight[k])
-            labels.append(made if sign[k] == 0 and sign[onward] < 0 else label[k])
+            labels.append(new_label if sign[k] == 0 and sign[onward] < 0 else label[k])
         if sign[k] * sign[onward] < 0:
             t = lead[k] / (lead[k] - lead[onward])
             points.append((1 - t) * weight[k] + t * weight[onward])
-            labels.append(made if sign[k] > 0 else label[k])
+            labels.append(new_label if sign[k] > 0 else label[k])
     return np.array(points), np.array(labels)

@@ -80,7 +80,7 @@ def _margin(offsets, ring, xy, p, x, y):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _search(points, grid, offsets, ring, xy, slack):  # type: ignore[no-untyped-def]
-    found = np.full(len(points), -1, dtype=np.int64)
+    polygon = np.full(len(points), -1, dtype=np.int64)
     for k in range(len(points)):
         x, y = points[k]
         i, j = _cell(x, grid.low[0], grid.step[0], grid.n), _cell(y, grid.low[1], grid.step[1], grid.n)
@@ -90,8 +90,8 @@ def _search(points, grid, offsets, ring, xy, slack):  # type: ignore[no-untyped-
             margin = _margin(offsets, ring, xy, grid.polygon[at], x, y)
             if margin > best:
                 best = margin
-                found[k] = grid.polygon[at]
-    return found
+                polygon[k] = grid.polygon[at]
+    return polygon
 
 
 def locate(

@@ -31,7 +31,7 @@ Progress = Callable[[float], object]
 LABEL_UNITS = 1 << 40  # an edge's label is layer * LABEL_UNITS + unit; -1 - side for a side of the window
 
 _BLOCK_BYTES = 16 << 20  # of live values per block: near the size of a cache
-_BLOCK_ROWS = 512  # at least so many vertices per block, however wide the layer: small blocks repeat too many
+_BLOCK_ROWS = 512  # vertices per block at least, however wide the layer: small blocks repeat too many
 
 
 class RegionLimit(SplinecutError):
@@ -145,20 +145,20 @@ def magnitudes(graph: Graph, region: Slice, n_points: int = 64) -> dict[str, Flo
     values = {graph.nodes[0].name: region.embed(uv)}
     bounds = {graph.nodes[0].name: values[graph.nodes[0].name].abs().amax(0, keepdim=True)}
     absolute = {key: value.abs() if value.is_floating_point() else value for key, value in graph.parameters.items()}
-    found = {}
+    sizes = {}
     for place, node in enumerate(graph.nodes[1:], start=1):
         values[node.name] = graph.step(node, values)
         if node.bound is not None:
             bounds[node.name] = node.bound(absolute, *(bounds[name] for name in node.inputs))
         else:
             terms = torch.cat([bounds[name].reshape(-1) for name in node.inputs]).numpy()
-            found[node.name] = terms if node.windows is None else maxima.window_sizes(terms, node.windows)
+            sizes[node.name] = terms if node.windows is None else maxima.window_sizes(terms, node.windows)
             # Bounds start anew at a fold: carried on, they would grow with depth and call real crossings zero.
             bounds[node.name] = values[node.name].abs().amax(0, keepdim=True)
         for name in {*node.inputs, node.name}:
             if graph.last_use.get(name, -1) <= place:
                 del values[name], bounds[name]
-    return found
+    return sizes
 
 
 def run(
@@ -180,15 +180,15 @@ def run(
             if isinstance(step, Apply):
                 block = _apply(graph, block, step)
                 continue
-            made = _split(block, step, max_regions - n_done - n_waiting)
-            if made is None:
+            division = _split(block, step, max_regions - n_done - n_waiting)
+            if division is None:
                 block = replace(_encoded(block, step), step=block.step + 1, cutting=None)
                 continue
-            if n_done + n_waiting + len(made) > max_regions:
+            if n_done + n_waiting + len(division) > max_regions:
                 raise RegionLimit(
                     f"more than {max_regions:,} regions in the window; choose a smaller window or raise max_regions"
                 )
-            parts = _parts(block, made)
+            parts = _parts(block, division)
             block = _materialise(parts[0], step)
             # Depth first, in order: memory holds one path down the network, and regions come out in a fixed order.
             waiting += parts[:0:-1]
@@ -272,12 +272,12 @@ def _split_maxima(block: Block, step: Cut) -> Splitting | None:
     rows = np.concatenate([rows_of(block.values[name]) for name in step.node.inputs], axis=1)
     entries = maxima.entries_of(rows, step.node.windows[windows])
     mark = step.layer * LABEL_UNITS
-    found = maxima.split(block.mesh, step.layer, mark, windows, entries, step.tolerance[windows])
-    if found is None:
+    result = maxima.split(block.mesh, step.layer, mark, windows, entries, step.tolerance[windows])
+    if result is None:
         return None
-    made, cutting = found
-    keys, nothing = np.array(made.keys, dtype=np.uint64), np.empty((0, 2), dtype=np.int64)
-    return Splitting(*made.mixtures(), keys, nothing, made.cells(), cutting)
+    division, cutting = result
+    keys, nothing = np.array(division.keys, dtype=np.uint64), np.empty((0, 2), dtype=np.int64)
+    return Splitting(*division.mixtures(), keys, nothing, division.cells(), cutting)
 
 
 def _above_kink(block: Block, step: Cut) -> Float[np.ndarray, "vertices units"]:
@@ -285,41 +285,41 @@ def _above_kink(block: Block, step: Cut) -> Float[np.ndarray, "vertices units"]:
     return rows - step.kink if step.kink else rows
 
 
-def _parts(block: Block, made: Splitting) -> list[Pending]:
+def _parts(block: Block, division: Splitting) -> list[Pending]:
     """The polygons of a splitting in as many runs as keep each block near its size."""
     row_bytes = 8 * sum(value[0].numel() for value in block.values.values())
     rows = max(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes)
-    n_vertices = len(block.mesh.uv) + len(made.keys)
+    n_vertices = len(block.mesh.uv) + len(division.keys)
     # Half as much again is let pass: splitting a block repeats the vertices along the seam.
-    n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(made))
-    bounds = np.searchsorted(made.cells.offsets, np.linspace(0, made.cells.offsets[-1], n_parts + 1))
-    bounds[0], bounds[-1] = 0, len(made)
-    return [Pending(block, made, a, b) for a, b in itertools.pairwise(np.unique(bounds).tolist())]
+    n_parts = 1 if n_vertices <= 1.5 * rows else min(-(-n_vertices // rows), len(division))
+    bounds = np.searchsorted(division.cells.offsets, np.linspace(0, division.cells.offsets[-1], n_parts + 1))
+    bounds[0], bounds[-1] = 0, len(division)
+    return [Pending(block, division, a, b) for a, b in itertools.pairwise(np.unique(bounds).tolist())]
 
 
 def _materialise(pending: Pending, step: Cut) -> Block:
     """The block of these polygons, with all its rows computed and the code of the cut appended."""
-    block, made, cells = pending.block, pending.splitting, pending.splitting.cells
+    block, division, cells = pending.block, pending.splitting, pending.splitting.cells
     n_old, first, stop = len(block.mesh.uv), pending.first, pending.stop
     offsets, ring, used = polygons.take(cells.offsets, cells.ring, first, stop)
-    mixing = polygons.mixtures(n_old, made.corner, made.weight, used)
+    mixing = polygons.mixtures(n_old, division.corner, division.weight, used)
     values = {
         name: torch.from_numpy(mixing @ rows_of(value)).reshape(-1, *value.shape[1:])
         for name, value in block.values.items()
     }
     if step.node.role == "fold":
-        number = np.full(n_old + len(made.keys), -1)
+        number = np.full(n_old + len(division.keys), -1)
         number[used] = np.arange(len(used))
-        zero = made.zero[number[made.zero[:, 0]] >= 0]
+        zero = division.zero[number[division.zero[:, 0]] >= 0]
         # Set, not computed: an interpolated value off by one rounding would give the new vertex a side.
         rows_of(values[step.node.inputs[0]])[number[zero[:, 0]], zero[:, 1]] = step.kink
-    keys = np.concatenate([block.mesh.keys, made.keys])[used]
+    keys = np.concatenate([block.mesh.keys, division.keys])[used]
     label = cells.label[cells.offsets[first] : cells.offsets[stop]]
     mesh = Mesh(mixing @ block.mesh.uv, keys, offsets, ring, label)
     codes = tuple(code[cells.parent[first:stop]] for code in block.codes)
     # A fold is cut once for all units; a max is cut again until no window cuts.
     onward = block.step if step.node.role == "max" else block.step + 1
-    return _encoded(Block(mesh, values, codes, onward, made.cutting), step)
+    return _encoded(Block(mesh, values, codes, onward, division.cutting), step)
 
 
 def _encoded(block: Block, step: Cut) -> Block:

@@ -232,7 +232,7 @@ def _split_all(rings, edges, cuts, numbers, hashed, points, pile, cells, inner, 
             for rank in range(n_left):
                 cell_cut[rank] = pile_cut[top_cut + rank]
 
-            # the first chord that still cuts this cell; those before it are passed on to nobody
+            # the first chord that still cuts this cell; those before it need not be passed on
             rise, fall, k, passed = -1, -1, -1, 0
             while passed < n_left and rise < 0:
                 k = cell_cut[passed]

@@ -12,7 +12,7 @@ import { css, layerColours, onTheme } from "./theme.js";
 /** @typedef {{ run: number, layer: string, threshold: number }} Shown what the reader chose; layer "" is all of them */
 
 export function startDetector() {
-  const detections = pageData.birds;
+  const detections = pageData.detections;
   if (!detections.length) return;
   byId("bird").hidden = false;
   /** @type {Shown} */

@@ -9,7 +9,7 @@ import type { Raster } from "./raster.js";
 export interface PageData {
   groups: GroupRow[];
   runs: RunRow[];
-  birds: Detection[];
+  detections: Detection[];
   films: Film[];
   blobs: BlobEntry[][]; // what is in each blob
 }

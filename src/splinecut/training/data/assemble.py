@@ -74,8 +74,8 @@ def _checked(name: str, encoded: EncodedSet) -> dict[str, EncodedSplit]:
     if "test" not in stored and "validation" in stored:
         stored["test"] = stored.pop("validation")
     if "train" not in stored or "test" not in stored:
-        found = ", ".join(stored) or "none"
-        raise InputError(f"{name} needs labelled images to train on and to test on, got splits: {found}; add the other")
+        splits = ", ".join(stored) or "none"
+        raise InputError(f"{name} needs labelled images to train on and test on, got splits: {splits}; add the other")
     classes = len(encoded.class_names)
     for split, part in stored.items():
         if int(part.labels.max()) >= classes:

@@ -36,6 +36,7 @@ class Order:
     def batches(self, rows: int) -> Iterator[tuple[int, Int64[Tensor, " batch"]]]:
         """Number and rows of every global batch after the first `skip`; the last one may be smaller."""
         order = torch.randperm(rows, generator=generator(self.seed, self.epoch)) if self.shuffle else torch.arange(rows)
+        # Split first, then shared out: global batches are the same whatever the number of processes.
         for number, batch in enumerate(order.split(self.batch_size)):
             # A last batch smaller than `world` leaves some processes without a row.
             if number >= self.skip and len(batch) > self.rank:

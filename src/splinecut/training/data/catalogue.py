@@ -76,46 +76,46 @@ def load(
     """
     if not 0 <= validation < 1:
         raise InputError(f"validation must be in [0, 1), got {validation}; it is a share of the training rows")
-    whole = BUILT_IN[name]() if name in BUILT_IN else _stored(name, data_dir, image_size, workers)
-    if image_size is not None and whole.input_shape[1:] != (image_size, image_size):
-        raise InputError(f"{name} has inputs of shape {whole.input_shape}, got image_size={image_size}; leave it out")
-    return _sampled(_carved(whole, validation, seed), train_size, seed)
+    dataset = BUILT_IN[name]() if name in BUILT_IN else _stored(name, data_dir, image_size, workers)
+    if image_size is not None and dataset.input_shape[1:] != (image_size, image_size):
+        raise InputError(f"{name} has inputs of shape {dataset.input_shape}, got image_size={image_size}; leave it out")
+    return _sampled(_carved(dataset, validation, seed), train_size, seed)
 
 
-def _carved(whole: DataSet, validation: float, seed: int) -> DataSet:
+def _carved(dataset: DataSet, validation: float, seed: int) -> DataSet:
     """The set with validation rows: its own, or taken from the training rows."""
-    if len(whole.validation):
-        return whole
-    kept, held = held_out(whole.train.targets, validation, seed)
-    return replace(whole, train=whole.train.subset(kept), validation=whole.train.subset(held))
+    if len(dataset.validation):
+        return dataset
+    kept, validation_rows = held_out(dataset.train.targets, validation, seed)
+    return replace(dataset, train=dataset.train.subset(kept), validation=dataset.train.subset(validation_rows))
 
 
-def _sampled(whole: DataSet, train_size: int | None, seed: int) -> DataSet:
+def _sampled(dataset: DataSet, train_size: int | None, seed: int) -> DataSet:
     if train_size is None:
-        return whole
-    rows = len(whole.train)
+        return dataset
+    rows = len(dataset.train)
     if not 1 <= train_size <= rows:
         raise InputError(
-            f"train_size must be from 1 to {rows}, got {train_size}; {whole.name} has {rows} rows to train on"
+            f"train_size must be from 1 to {rows}, got {train_size}; {dataset.name} has {rows} rows to train on"
         )
-    _, chosen = held_out(whole.train.targets, train_size / rows, seed)
-    return replace(whole, train=whole.train.subset(chosen))
+    _, chosen = held_out(dataset.train.targets, train_size / rows, seed)
+    return replace(dataset, train=dataset.train.subset(chosen))
 
 
 def _stored(name: str, data_dir: str | Path | None, image_size: int | None, workers: int | None) -> DataSet:
-    known = KNOWN.get(name)
+    hub_set = KNOWN.get(name)
     folder = _folder(name, data_dir)
     if folder is not None:
         encoded = read_folder(folder)
-    elif known or "/" in name:
-        encoded = read_hub(known.hub if known else name)
+    elif hub_set or "/" in name:
+        encoded = read_hub(hub_set.hub if hub_set else name)
     else:
         raise unknown("data set", name, [*DATA, *_folders_in(data_dir)], "or a Hub name owner/name, or a folder")
     return assemble(
         name=Path(name).name if folder else name,
         encoded=encoded,
-        pixels=known.pixels if known else None,
-        augmentation=known.augmentation if known else None,
+        pixels=hub_set.pixels if hub_set else None,
+        augmentation=hub_set.augmentation if hub_set else None,
         image_size=image_size,
         workers=workers,
     )

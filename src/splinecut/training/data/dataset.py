@@ -77,7 +77,7 @@ def held_out(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     shuffled = torch.randperm(rows, generator=generator(seed))
     by_class = shuffled[torch.argsort(classes[shuffled], stable=True)]
     sizes = torch.bincount(classes).tolist()
-    held = [group[:count] for group, count in zip(by_class.split(sizes), quota.tolist(), strict=True)]
+    chosen = [group[:count] for group, count in zip(by_class.split(sizes), quota.tolist(), strict=True)]
     is_held = torch.zeros(rows, dtype=torch.bool)
-    is_held[torch.cat(held)] = True
+    is_held[torch.cat(chosen)] = True
     return (~is_held).nonzero().flatten(), is_held.nonzero().flatten()

@@ -87,14 +87,14 @@ def from_tables(tables: dict[str, Any], name: str, label_names: tuple[str, ...] 
 
 def read_class_folders(folder: Path) -> EncodedSet:
     """`train/<class>/*.jpeg` and the same for the other splits; the training classes, sorted, are the classes."""
-    found = {SPLITS[entry.name.lower()]: entry for entry in sorted(folder.iterdir()) if entry.name.lower() in SPLITS}
-    if "train" not in found:
+    folders = {SPLITS[entry.name.lower()]: entry for entry in sorted(folder.iterdir()) if entry.name.lower() in SPLITS}
+    if "train" not in folders:
         raise InputError(
             f"no data set in {folder}: expected parquet files, "
             "or folders named train and test with a folder of images per class"
         )
-    names = tuple(sorted(entry.name for entry in found["train"].iterdir() if entry.is_dir()))
-    return EncodedSet({split: _class_folders(place, names) for split, place in found.items()}, names)
+    names = tuple(sorted(entry.name for entry in folders["train"].iterdir() if entry.is_dir()))
+    return EncodedSet({split: _class_folders(place, names) for split, place in folders.items()}, names)
 
 
 def _class_folders(place: Path, names: tuple[str, ...]) -> EncodedSplit:
@@ -104,9 +104,9 @@ def _class_folders(place: Path, names: tuple[str, ...]) -> EncodedSplit:
         if entry.is_dir() and entry.name not in names:
             raise unknown(f"class in {place}", entry.name, names, "classes are the folders in train")
         if entry.is_dir():
-            found = sorted(path for path in _files(entry) if path.suffix.lower() in SUFFIXES)
-            paths += found
-            labels += [names.index(entry.name)] * len(found)
+            images = sorted(path for path in _files(entry) if path.suffix.lower() in SUFFIXES)
+            paths += images
+            labels += [names.index(entry.name)] * len(images)
     return EncodedSplit(Files(paths, place.parent), torch.tensor(labels, dtype=torch.int64))
 
 

@@ -131,9 +131,9 @@ def centre_crop(images: Encoded, row: int, channels: int, side: int) -> UInt8[Te
     def crop(image: Image.Image) -> Tensor:
         scale = round(side * RESIZE) / min(image.size)
         width, height = (max(side, int(length * scale + 1e-9)) for length in image.size)
-        whole = in_mode(image, channels).resize((width, height), Image.Resampling.BILINEAR)
+        resized = in_mode(image, channels).resize((width, height), Image.Resampling.BILINEAR)
         left, top = round((width - side) / 2), round((height - side) / 2)
-        return _pixels(whole.crop((left, top, left + side, top + side)))
+        return _pixels(resized.crop((left, top, left + side, top + side)))
 
     return decode(images, row, crop)
 

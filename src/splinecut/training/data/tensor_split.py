@@ -51,10 +51,6 @@ class TensorSplit:
         """Only these rows."""
         return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
 
-    def to(self, device: torch.device | str) -> TensorSplit:
-        """The split on `device`, where gathering and augmenting then happen."""
-        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
-
     def _seen(self, inputs: Tensor, channels_last: bool = False) -> Tensor:
         return inputs if self.pixels is None else self.pixels.normalise(inputs, channels_last)
 

@@ -71,24 +71,24 @@ def load_digits() -> DataSet:
     images = torch.from_numpy(bunch.images).to(torch.uint8)[:, None]
     labels = torch.from_numpy(bunch.target).long()
     train, test = held_out(labels, TEST_SHARE, CONTENTS)
-    whole = TensorSplit(images, labels, measured(images[train], levels=16), Augmentation(padding=1, mirror=False))
-    return _assembled("digits", whole, train, test, tuple("0123456789"))
+    digits = TensorSplit(images, labels, measured(images[train], levels=16), Augmentation(padding=1, mirror=False))
+    return _assembled("digits", digits, train, test, tuple("0123456789"))
 
 
 def _toy(name: str, inputs: Tensor, targets: Tensor, class_names: tuple[str, ...]) -> DataSet:
     return _assembled(name, TensorSplit(inputs, targets), *held_out(targets, TEST_SHARE, CONTENTS), class_names)
 
 
-def _assembled(name: str, whole: TensorSplit, train: Tensor, test: Tensor, class_names: tuple[str, ...]) -> DataSet:
+def _assembled(name: str, split: TensorSplit, train: Tensor, test: Tensor, class_names: tuple[str, ...]) -> DataSet:
     """The set with its test rows apart and no validation rows yet."""
-    training, testing = whole.subset(train), whole.subset(test)
+    training, testing = split.subset(train), split.subset(test)
     return DataSet(
         name=name,
         train=training,
         validation=training.subset(torch.arange(0)),
         test=testing,
-        input_shape=tuple(whole.inputs.shape[1:]),
-        outputs=len(class_names) or whole.targets.shape[1],
+        input_shape=tuple(split.inputs.shape[1:]),
+        outputs=len(class_names) or split.targets.shape[1],
         class_names=class_names,
         task="classification" if class_names else "regression",
         hash=digest((training, testing), class_names),
