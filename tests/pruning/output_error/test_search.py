@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 import splinecut as sc
 from splinecut.errors import ProbeWarning
-from splinecut.pruning.output_error import measure, search
+from splinecut.pruning.output_error import measure
 from splinecut.pruning.output_error.divergence import relative
+from splinecut.pruning.output_error.effort import EFFORTS
 
 
 def inputs(n: int, *shape: int, seed: int = 1) -> Tensor:
@@ -195,10 +196,10 @@ def test_efforts_cost_what_they_say_and_leave_the_network_as_found() -> None:
     before, state = model[0].weight.clone(), torch.get_rng_state()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tickets = {effort: sc.draw(model, probe, keep=0.5, effort=effort) for effort in search.EFFORTS}
+        tickets = {effort: sc.draw(model, probe, keep=0.5, effort=effort) for effort in EFFORTS}
     assert tickets["fast"].predicted is None and tickets["thorough"].predicted is not None
     assert torch.equal(model[0].weight, before) and torch.equal(torch.get_rng_state(), state)
-    passes = [setting.forward_passes(20, 2048) for setting in search.EFFORTS.values()]
+    passes = [setting.forward_passes(20, 2048) for setting in EFFORTS.values()]
     assert passes == sorted(passes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,40 +27,11 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.output_error.allocation import levels, unit_scores, with_unknown
 from splinecut.pruning.output_error.candidates import Candidates, readers_of
 from splinecut.pruning.output_error.divergence import TEMPERATURE, divergence, kind_of, relative
+from splinecut.pruning.output_error.effort import EFFORTS, Effort, Settings
 from splinecut.pruning.output_error.measure import Candidate, Store, compute_always, measured_costs, store_in
 from splinecut.pruning.refit.least_squares import within_memory
 from splinecut.pruning.refit.probe_warning import listed, warn_about_probe
-from splinecut.pruning.refit.propagation import COLUMNS, POSITIONS, Propagation, Removal, propagate
-
-Effort = Literal["fast", "balanced", "thorough"]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What an effort stands for.
-
-    n_levels: numbers of units at which each group is measured; n_inputs: held-out inputs it is measured on, at most.
-    n_rounds: cuts that lead to the budget, each measured on the network as cut so far.
-    is_checked: whether the whole cut is refitted and measured before it is returned.
-    """
-
-    n_levels: int
-    n_inputs: int
-    n_rounds: int
-    is_checked: bool = True
-
-    def forward_passes(self, n_groups: int, n_probe: int) -> float:
-        """The search in forward passes of the whole probe: a group's candidates run half of the network on average."""
-        measured = self.n_levels * n_groups * 0.5 * min(self.n_inputs, max(1, n_probe // 4)) / max(1, n_probe)
-        # One observation; between rounds and at the end both networks run side by side.
-        return 1 + self.n_rounds * measured + 2 * (self.n_rounds - 1 + self.is_checked)
-
-
-EFFORTS: dict[str, Settings] = {
-    "fast": Settings(3, 96, 1, is_checked=False),
-    "balanced": Settings(5, 384, 1),
-    "thorough": Settings(6, 512, 3),
-}
+from splinecut.pruning.refit.propagation import Propagation, Removal, propagate
 
 
 class OutputScores(dict[str, Float[np.ndarray, " units"]]):
@@ -228,20 +199,6 @@ def output_scores(evidence: Evidence, budget: Budget, effort: Effort = "balanced
     """
     with bar("measuring") as report, torch.random.fork_rng(devices=[]):
         return _Search(evidence, budget, EFFORTS[effort], effort, report).run()
-
-
-def output_flops(evidence: Evidence, effort: Effort, forward_flops: int) -> int:
-    """About what `output_scores` executes: passes of the probe, products of rows, and factorisations."""
-    settings, n_inputs = EFFORTS[effort], evidence.n_inputs
-    passes = settings.forward_passes(len(evidence.groups), n_inputs)
-    total = int(passes * n_inputs * forward_flops)
-    for group in evidence.groups:
-        for member in group.role("consumer"):
-            shape = evidence.groups.parameter_shapes.get(member.key, ())
-            columns = min(COLUMNS, int(np.prod(shape[1:], dtype=int))) if len(shape) > 1 else 0
-            rows = n_inputs * min(POSITIONS, evidence.groups.uses.get(member.key, 1))
-            total += settings.n_rounds * (2 * rows * columns**2 + (3 + 10 * settings.n_levels) * columns**3)
-    return total
 
 
 def _ranks(order: np.ndarray, size: int) -> np.ndarray:

@@ -66,7 +66,7 @@ def fit(
         return Fit(new, _offset(every, columns, new, has_constant), UNCHECKED, 0.0, 0.0, 0.0)
     seen, unseen = fitting.centred(has_constant=has_constant), held.centred(fitting, has_constant)
     here, there = seen.restricted(columns), unseen.restricted(columns)
-    ridges = RIDGES if len(columns) < MANY else FEW
+    ridges = ridges_for(len(columns))
     tried = _path(here, old, ridges)
     errors = [float((there.error(new) * counts).sum()) for new in tried]
     # A constant alone is taken up without any fit, so that it does not count against the weights as they are.
@@ -82,6 +82,11 @@ def fit(
     every = fitting.merged(held).centred(has_constant=has_constant)
     new = _path(every.restricted(columns), old, (ridges[best],))[0]
     return Fit(new, _offset(every, columns, new, has_constant), ridges[best], errors[best], unfitted, power)
+
+
+def ridges_for(n_columns: int) -> tuple[float, ...]:
+    """The ridges to try: fewer where each costs more."""
+    return RIDGES if n_columns < MANY else FEW
 
 
 def _offset(moments: Centred, columns: Tensor, weight: Tensor, has_constant: bool) -> Tensor:

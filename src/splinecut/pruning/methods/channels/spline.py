@@ -31,7 +31,8 @@ from splinecut.pruning.evidence import Evidence
 from splinecut.pruning.method import Method, Round, Scores
 from splinecut.pruning.methods.channels.joint_error import finite, removal_errors
 from splinecut.pruning.options import Count, NotNegativeInt
-from splinecut.pruning.output_error.search import output_flops, output_scores
+from splinecut.pruning.output_error.effort import output_flops
+from splinecut.pruning.output_error.search import output_scores
 from splinecut.pruning.refit.held_out import LEVELS
 from splinecut.pruning.unit_parameters import selector_scale, unit_cuts
 from splinecut.training.config import TrainingConfig
