@@ -12,6 +12,7 @@ from torch import Tensor
 
 from splinecut.networks.groups.values import Groups, UnitGroup
 from splinecut.networks.program import Layer, Program
+from splinecut.pruning.output_error.swaps import swapped
 from splinecut.pruning.refit.elimination import Reader, removal_order
 from splinecut.pruning.refit.layer_fit import fit_layer, has_constant, scaled_matrix
 from splinecut.pruning.refit.layer_rows import LayerRows
@@ -47,7 +48,7 @@ class Candidates:
     program: Program
     groups: Groups
     readers: Mapping[str, list[Layer]]
-    alive: Mapping[str, Kept]
+    alive: dict[str, Kept]
     moments: Mapping[str, tuple[Moments, Moments]]
     _folded: dict[str, SharedTaps | None] = field(default_factory=dict)
 
@@ -58,6 +59,14 @@ class Candidates:
         if not known or len(left) < 2:
             return left
         return left[removal_order(known).numpy()]
+
+    def swapped(self, group: UnitGroup, order: Int64[np.ndarray, " alive"], n_kept: int) -> Int64[np.ndarray, " alive"]:
+        """`order` after swaps between its last `n_kept` units and the others, while a swap helps the readers."""
+        known = [self._reader(layer, group) for layer in self.readers[group.name] if layer.key in self.moments]
+        if not known or not 0 < n_kept < len(order):
+            return order
+        left = np.flatnonzero(self.alive[group.name])
+        return left[swapped(known, np.searchsorted(left, order), n_kept)]
 
     def changed(self, group: UnitGroup, kept: Kept) -> dict[str, Tensor]:
         """The weights of the group's readers with only `kept` left of it, fitted on one part of the probe."""

@@ -22,24 +22,31 @@ class Settings:
     n_levels: numbers of units at which each group is measured; n_inputs: held-out inputs it is measured on, at most.
     n_rounds: cuts that lead to the budget, each measured on the network as cut so far.
     is_checked: whether the whole cut is refitted and measured before it is returned.
+    is_swapped: whether a second cut, in which kept and removed units are swapped, is measured beside it.
     """
 
     n_levels: int
     n_inputs: int
     n_rounds: int
     is_checked: bool = True
+    is_swapped: bool = False
+
+    @property
+    def n_checks(self) -> int:
+        """Whole cuts that are refitted and measured."""
+        return self.is_checked + self.is_swapped
 
     def forward_passes(self, n_groups: int, n_probe: int) -> float:
         """The search in forward passes of the whole probe: a group's candidates run half of the network on average."""
         measured = self.n_levels * n_groups * 0.5 * min(self.n_inputs, max(1, n_probe // 4)) / max(1, n_probe)
         # One observation; between rounds and at the end both networks run side by side.
-        return 1 + self.n_rounds * measured + 2 * (self.n_rounds - 1 + self.is_checked)
+        return 1 + self.n_rounds * measured + 2 * (self.n_rounds - 1 + self.n_checks)
 
 
 EFFORTS: dict[str, Settings] = {
     "fast": Settings(3, 96, 1, is_checked=False),
     "balanced": Settings(5, 384, 1),
-    "thorough": Settings(6, 512, 3),
+    "thorough": Settings(6, 512, 3, is_swapped=True),
 }
 
 
@@ -51,14 +58,23 @@ def output_flops(evidence: Evidence, effort: Effort, forward_flops: int, keep: f
     """
     settings, n_inputs = EFFORTS[effort], evidence.n_inputs
     total = settings.forward_passes(len(evidence.groups), n_inputs) * n_inputs * forward_flops
-    shares = [*settings.n_rounds * levels(keep, settings.n_levels), *settings.is_checked * [keep]]
+    shares = [
+        *settings.n_rounds * levels(keep, settings.n_levels),
+        *(settings.is_checked + settings.is_swapped) * [keep],
+    ]
     for group in evidence.groups:
         for member in group.role("consumer"):
             shape = evidence.groups.parameter_shapes.get(member.key, ())
             columns = min(COLUMNS, int(np.prod(shape[1:], dtype=int))) if len(shape) > 1 else 0
             outputs = shape[0] if shape else 0
             rows = n_inputs * min(POSITIONS, evidence.groups.uses.get(member.key, 1))
-            total += (settings.n_rounds + settings.is_checked) * 2 * rows * columns * (columns + outputs)
+            total += (
+                (settings.n_rounds + settings.is_checked + settings.is_swapped)
+                * 2
+                * rows
+                * columns
+                * (columns + outputs)
+            )
             # The inverse is columns^3 and the updates that shrink it unit by unit 2/3 of that.
             total += settings.n_rounds * (5 / 3 * columns**3 + 2 * columns**2 * outputs)
             total += sum(_fit_flops(round(share * columns), outputs) for share in shares)

@@ -48,6 +48,7 @@ class _Search:
     effort: str
     report: Report
     facts: dict[str, Any] = field(default_factory=dict)
+    alternatives: list[dict[str, np.ndarray]] = field(default_factory=list)  # scores of the last round
 
     def run(self) -> OutputScores:
         groups = self.evidence.groups
@@ -73,9 +74,35 @@ class _Search:
 
     def _scores(self, state: Propagation, alive: Keep, budget: Budget, number: int) -> dict[str, np.ndarray]:
         """One score a unit, measured on the network as cut so far; units that have left have -inf."""
-        groups, program = self.evidence.groups, self.program
-        candidates = Candidates(program, groups, self.readers, alive, state.moments)
+        groups = self.evidence.groups
+        candidates = Candidates(self.program, groups, self.readers, alive, state.moments)
         orders = {group.name: candidates.order(group) for group in groups}
+        scores = self._allocated(candidates, orders, state, budget, number)
+        self.alternatives = [scores]
+        if self.settings.is_swapped:
+            self.alternatives.append(self._swapped(candidates, orders, scores, budget))
+        return scores
+
+    def _swapped(
+        self,
+        candidates: Candidates,
+        orders: Mapping[str, np.ndarray],
+        scores: Mapping[str, np.ndarray],
+        budget: Budget,
+    ) -> dict[str, np.ndarray]:
+        """The scores handed out anew: as many units of each group stay, but swaps may have changed which."""
+        keep, result = select(scores, budget, self.evidence.groups), {}
+        for group in self.evidence.groups:
+            order, result[group.name] = orders[group.name], scores[group.name].copy()
+            swapped = candidates.swapped(group, order, int(keep[group.name].sum()))
+            result[group.name][swapped] = scores[group.name][order]
+        return result
+
+    def _allocated(
+        self, candidates: Candidates, orders: Mapping[str, np.ndarray], state: Propagation, budget: Budget, number: int
+    ) -> dict[str, np.ndarray]:
+        """Scores of units that leave in these orders: how many leave each group is what the output says."""
+        groups, program, alive = self.evidence.groups, self.program, candidates.alive
         if budget.scope != "global":
             return {group.name: _ranks(orders[group.name], group.size) for group in groups}
         tried: list[Candidate] = []
@@ -136,16 +163,20 @@ class _Search:
         return propagate(self.program, self.arguments, Removal(self.evidence.groups, keep), collect)
 
     def _checked(self, scores: dict[str, np.ndarray]) -> OutputScores:
-        """The scores with the predicted divergence; streams are cut only where that is measured to be better."""
-        result = OutputScores(scores)
+        """The scores whose cut, refitted as a whole, is measured to be the best, with its predicted divergence.
+
+        Beside those as they are: after swaps, which lower the errors of layers and may raise that of the output; and
+        those that leave residual streams whole.
+        """
+        best, predicted = scores, dict[str, float]()
         if self.settings.is_checked:
-            predicted = self._predicted(select(result, self.budget, self.evidence.groups))
             inside = self._without_streams(scores)
-            if inside is not None:
-                other = self._predicted(select(inside, self.budget, self.evidence.groups))
-                if other["compared"] < predicted["compared"]:
-                    result, predicted = OutputScores(inside), other
+            for tried in [*self.alternatives, *([] if inside is None else [inside])]:
+                found = self._predicted(select(tried, self.budget, self.evidence.groups))
+                if not predicted or found["compared"] < predicted["compared"]:
+                    best, predicted = tried, found
             self.facts |= {name: value for name, value in predicted.items() if name != "compared"}
+        result = OutputScores(best)
         result.facts = self.facts
         return result
 
