@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
         if asked.out:
             kind = "oneshot-ablation" if asked.ablate else "oneshot"
             result = {"network": network, "split": asked.split, "refit": "least_squares", **facts, **found}
-            one = argparse.Namespace(**{**vars(asked), "networks": [network], "cache": None})
+            one = argparse.Namespace(**{**vars(asked), "networks": [network], "cache": None, "out": None})
             write(asked.out / f"{kind}-{network}.json", "benchmarks.oneshot", one, result)
 
 
